@@ -40,13 +40,13 @@ COMMANDS = {
         "RUN ...: with --glue, output folders of fine-tuning runs.",
     ),
     "inspect": Command(
-        "Shows a pretrained model's predictions on a text, or learning curves",
+        "Shows a pretrained model's predictions on a text",
         f"{_CONFIG}.commands:InspectConfig",
         "electra_tf.analysis.inspect:main",
-        f"{_TEXTS} With --curves: folders of runs.",
+        _TEXTS,
     ),
     "analyze": Command(
-        "Measures a discriminator: calibration, real errors, layers and heads",
+        "Measures a discriminator: calibration, real errors, bias and layers",
         f"{_CONFIG}.commands:AnalyzeConfig",
         "electra_tf.analysis.analyze:main",
     ),

@@ -39,7 +39,7 @@ def edits(source: Sequence[str], target: Sequence[str]) -> list[Edit]:
 
     Among alignments of equal cost, prefers substitutions, from the end backward.
     """
-    table, found = _distances(source, target), []
+    table, spans = _distances(source, target), []
     row, column = len(source), len(target)
     while row or column:
         here = table[row, column]
@@ -48,12 +48,12 @@ def edits(source: Sequence[str], target: Sequence[str]) -> list[Edit]:
             if table[row - 1, column - 1] + differs == here:
                 row, column = row - 1, column - 1
                 if differs:
-                    found.append((row, row + 1, column, column + 1))
+                    spans.append((row, row + 1, column, column + 1))
                 continue
         if row and table[row - 1, column] + 1 == here:
             row -= 1
-            found.append((row, row + 1, column, column))
+            spans.append((row, row + 1, column, column))
         else:
             column -= 1
-            found.append((row, row, column, column + 1))
-    return found[::-1]
+            spans.append((row, row, column, column + 1))
+    return spans[::-1]

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from electra_tf import __version__, cli, files
 from electra_tf.analysis import bias, calibration, errors, render, representations
 from electra_tf.analysis.render import Section
-from electra_tf.analysis.subject import Subject, example_texts
+from electra_tf.analysis.subject import Subject
 from electra_tf.cli import Log
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.errors import UserError
 
 HTML, JSON = "report.html", "report.json"
 
-
-def examples(subject: Subject) -> Section:
-    """Reports predictions and attention for a few texts, original and corrupted."""
-    inspector, answers = subject.inspector, []
-    for text in example_texts(subject):
-        answers.append(inspector.verdicts(text))
-        if inspector.home.has_model("generator"):
-            answers.append(inspector.corrupt(text, seed=subject.config.seed))
-        answers.append(inspector.heads(text))
-    sentence = "Texts as they are, as the generator corrupts them, and attention."
-    return Section("What does it predict for a text?", sentence, {}, answers=answers)
-
-
 PARTS: dict[str, Callable[[Subject], Section]] = {
-    "inspect": examples,
     "calibration": calibration.section,
     "errors": errors.section,
     "bias": bias.section,
@@ -45,12 +30,12 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
     parts are skipped or the model does not fit, OSError if a file is missing.
     """
     folder = Path(config.output)
-    taken = [name for name in (HTML, JSON) if (folder / name).exists()]
-    if taken and not config.overwrite:
-        raise UserError(
-            f"{folder} has a {taken[0]}: pass --overwrite to replace it, or name "
-            "another --output."
-        )
+    for path in (folder / HTML, folder / JSON):
+        if path.exists() and not config.overwrite:
+            raise UserError(
+                f"{path} exists: pass --overwrite to replace it, or name another "
+                "--output."
+            )
     subject = Subject(config, log)
     if config.only != ("representations",):
         # All other parts need a discriminator: load it first to fail early.
@@ -58,7 +43,6 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
     sections: dict[str, Section] = {}
     names = [name for name in PARTS if name in (config.only or PARTS)]
     for number, name in enumerate(names, 1):
-        start = time.monotonic()
         log(f"part {number} of {len(names)}: {name}")
         try:
             sections[name] = PARTS[name](subject)
@@ -66,13 +50,12 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
             if config.only:
                 raise
             log(f"left out: {error}")
-        else:
-            log(f"{name} took {cli.duration(time.monotonic() - start)}")
     if not sections:
         raise UserError("no part has data: see the messages above and --help.")
     about = f"{config.model}, electra_tf {__version__}, seed {config.seed}"
-    title = "ELECTRA analysis report"
-    page = render.page(list(sections.values()), title=title, about=about)
+    page = render.page(
+        [*sections.values()], title="ELECTRA analysis report", about=about
+    )
     numbers = {name: section.numbers() for name, section in sections.items()}
     files.write_text(folder / HTML, page)
     files.write_json(folder / JSON, {"model": config.model} | numbers)

@@ -12,14 +12,9 @@ import numpy as np
 from scipy import special, stats
 
 from electra_tf.analysis.extra import pandas as pd
-from electra_tf.analysis.judged import Judged, corruptions, judge
+from electra_tf.analysis.predictions import Predictions, corruptions, predict
 from electra_tf.analysis.render import Chart, Section
-from electra_tf.analysis.statistics import (
-    binned,
-    frequency_bins,
-    position_bins,
-    rates,
-)
+from electra_tf.analysis.statistics import frequency_bins, rates
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.tasks.tagging import WordRows, word_rows
 
@@ -27,18 +22,16 @@ _PASSES = 4
 _MOST_TAGS = 24
 
 
-def word_of(tokens: Judged, pieces: WordRows, starts: np.ndarray) -> np.ndarray:
+def word_of(tokens: Predictions, pieces: WordRows, starts: np.ndarray) -> np.ndarray:
     """Returns each token's word index, [N]; ``starts`` has each sentence's first."""
-    offsets = pieces.word.splits[:-1]
     word = np.concatenate([np.maximum.accumulate(row) for row in pieces.word])
-    at = offsets[tokens.row] + tokens.position
+    at = pieces.word.splits[:-1][tokens.row] + tokens.position
     return word[at] + starts[pieces.sentence[tokens.row]]
 
 
 def traits(
-    tokens: Judged,
+    tokens: Predictions,
     word: np.ndarray,
-    words: Sequence[str],
     tags: Sequence[str],
     counts: np.ndarray,
     continues: np.ndarray,
@@ -48,45 +41,37 @@ def traits(
     Args:
         tokens: N tokens.
         word: word index of each token [N].
-        words: all words.
-        tags: their parts of speech.
+        tags: parts of speech of all words.
         counts: token counts by vocabulary id.
         continues: whether each vocabulary entry continues a word.
 
     Returns:
         Group indices [N] and group names, by trait.
     """
-    common = [tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS)]
-    names = sorted(common)
-    number = {tag: names.index(tag) for tag in names}
-    tag_of = np.array([number.get(tag, -1) for tag in tags])
-    lengths = np.array([len(each) for each in words])
+    names = sorted(tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS))
+    tag_of = np.array([names.index(tag) if tag in names else -1 for tag in tags])
     # Whole words are a group of their own, apart from first pieces.
-    alone = np.bincount(word, minlength=len(words))[word] == 1
+    alone = np.bincount(word, minlength=len(tags))[word] == 1
     piece = np.where(continues[tokens.original], 2, np.where(alone, 0, 1))
     return {
         "part of speech": (tag_of[word], names),
         "times in the counted text": frequency_bins(counts[tokens.original]),
-        "letters of the word": binned(lengths[word], (1, 2, 3, 4, 6, 8, 11)),
         "piece": (piece, ("whole word", "first piece", "continuing piece")),
-        "position": position_bins(tokens.position),
     }
 
 
 def profile(
-    clean: Judged,
-    corrupted: Sequence[Judged],
+    clean: Predictions,
+    corrupted: Sequence[Predictions],
     group_of: np.ndarray,
     names: Sequence[str],
-    *,
-    has_generator: bool = True,
 ) -> pd.DataFrame:
     """Computes rates by group, on the original text and on several corruptions.
 
     * mean P(replaced) of original tokens;
     * false alarms: false-positive rate on original tokens;
     * detected: recall of replaced tokens;
-    * generator right: accuracy at masked tokens, for generators with a network.
+    * generator right: the generator's accuracy at masked tokens.
 
     All texts have the same N tokens; ``group_of`` [N] are the groups of the originals.
     """
@@ -103,11 +88,8 @@ def profile(
         "mean P(replaced)": rates(special.expit(clean.logits), *original),
         "false alarms": rates(clean.logits > 0, *original),
         "detected": rates(calls[replaced], groups[replaced], row[replaced], names),
+        "generator right": rates(right[masked], groups[masked], row[masked], names),
     }
-    if has_generator:
-        parts["generator right"] = rates(
-            right[masked], groups[masked], row[masked], names
-        )
     return pd.concat(
         [table.assign(measure=name) for name, table in parts.items()], ignore_index=True
     )
@@ -128,34 +110,24 @@ def follows_generator(table: pd.DataFrame) -> float:
 def section(subject: Subject) -> Section:
     """Reports the rates on tagged text by all traits."""
     config, inspector = subject.config, subject.inspector
-    sentences = subject.tagged
-    words = [word for sentence in sentences for word in sentence.words]
-    tags = [tag for sentence in sentences for tag in sentence.tags]
+    sentences = [sentence.words for sentence in subject.tagged]
+    tags = [tag for sentence in subject.tagged for tag in sentence.tags]
     longest = longest_row(inspector, inspector.detector.encoder)
-    pieces = word_rows(
-        [sentence.words for sentence in sentences], inspector.tokenizer, longest
-    )
+    pieces = word_rows(sentences, inspector.tokenizer, longest)
     rows = list(pieces.input_ids)
     shared = {"batch_size": config.batch_size, "log": subject.log}
-    clean = judge(inspector, rows, name="original", **shared)
+    clean = predict(inspector, rows, name="original", **shared)
     kind, generator = next(iter(corruptions(inspector, subject.text.counts).items()))
-    shared["name"] = kind
     corrupted = [
-        judge(inspector, rows, generator, seed=config.seed + number, **shared)
-        for number in range(_PASSES)
+        predict(inspector, rows, generator, seed=config.seed + at, name=kind, **shared)
+        for at in range(_PASSES)
     ]
-    starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
-    word = word_of(clean, pieces, starts)
+    word = word_of(clean, pieces, np.cumsum([0, *map(len, sentences)]))
     continues = np.array([t.startswith("##") for t in inspector.vocabulary.tokens])
-    groups = traits(clean, word, words, tags, subject.text.counts, continues)
-    has_generator = inspector.home.has_model("generator")
+    groups = traits(clean, word, tags, subject.text.counts, continues)
     tables = {
-        trait: profile(clean, corrupted, *group, has_generator=has_generator)
-        for trait, group in groups.items()
+        trait: profile(clean, corrupted, *group) for trait, group in groups.items()
     }
-    everything = np.zeros(len(clean.row), int)
-    overall = profile(clean, corrupted, everything, ["all"])
-    suspicion = overall.loc[overall["measure"] == "mean P(replaced)", "rate"].iloc[0]
     follows = ", ".join(
         f"{trait} {correlation:+.2f}"
         for trait, table in tables.items()
@@ -163,8 +135,9 @@ def section(subject: Subject) -> Section:
     )
     sentence = (
         f"{len(sentences):,} sentences, {len(word):,} pieces, corrupted {_PASSES} "
-        f"times ({kind}): real tokens have a mean P(replaced) of {suspicion:.1%}; its "
-        f"rank correlation with the generator's errors by group is {follows}."
+        "times: real tokens have a mean P(replaced) of "
+        f"{special.expit(clean.logits).mean():.1%}; its rank correlation with the "
+        f"errors of the {kind} by group is {follows}."
     )
     table = pd.concat(
         [part.assign(trait=trait) for trait, part in tables.items()], ignore_index=True

@@ -5,7 +5,7 @@ Letters: N words of all sentences.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +20,12 @@ from electra_tf.analysis.statistics import bootstrap, halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.cli import Log
 from electra_tf.errors import UserError
-from electra_tf.pretraining import MaskedLM, ReplacedTokenDetector
 from electra_tf.runs.scores import row_scores
-from electra_tf.tasks.tagging import WordRows, word_rows
+from electra_tf.tasks.tagging import word_rows
 
 BETA = 0.5
 DISCRIMINATOR = "discriminator"
-_THINNED = 200
+_CURVE_POINTS = 200
 
 
 def word_scores(
@@ -34,7 +33,6 @@ def word_scores(
     sentences: Sequence[Sequence[str]],
     counts: np.ndarray,
     *,
-    seed: int = 0,
     batch_size: int = 32,
     log: Log = lambda line: None,
 ) -> dict[str, np.ndarray]:
@@ -45,55 +43,31 @@ def word_scores(
 
     * ``discriminator``: replaced-token logit;
     * ``generator``, if there is one: -log p with the piece masked;
-    * ``frequency``: minus the log of the piece's ``counts`` [V];
-    * ``random``: uniform.
+    * ``frequency``: minus the log of the piece's ``counts`` [V].
     """
-    shared = {"batch_size": batch_size, "log": log}
-    scores = {
-        DISCRIMINATOR: scores_of(inspector, inspector.detector, sentences, **shared)
-    }
-    if inspector.home.has_model("generator"):
-        scores["generator"] = scores_of(
-            inspector, inspector.generator, sentences, **shared
-        )
+    starts = np.cumsum([0, *map(len, sentences)])
     longest = longest_row(inspector, inspector.detector.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest)
-    rarity = [-np.log(counts[row[1:-1]] + 1.0) for row in pieces.input_ids]
-    scores["frequency"] = _of_words(pieces, sentences, rarity)
-    noise = np.random.default_rng(seed).random(len(scores["frequency"]))
-    scores["random"] = np.where(np.isnan(scores["frequency"]), np.nan, noise)
-    return scores
-
-
-def scores_of(
-    inspector: Inspector,
-    model: ReplacedTokenDetector | MaskedLM,
-    sentences: Sequence[Sequence[str]],
-    *,
-    batch_size: int = 32,
-    log: Log = lambda line: None,
-) -> np.ndarray:
-    """Scores every word by a model with the vocabulary of ``inspector``, [N]."""
-    longest = longest_row(inspector, model.encoder)
-    pieces = word_rows(sentences, inspector.tokenizer, longest)
     rows = list(pieces.input_ids)
-    method, sign = ("masked_lm", -1) if isinstance(model, MaskedLM) else ("replaced", 1)
-    shared = {"batch_size": batch_size, "log": log}
-    scores = row_scores(method, model, inspector.vocabulary, rows, **shared)
-    return _of_words(pieces, sentences, [sign * values for values in scores])
 
+    def of_words(by_row: Sequence[np.ndarray], sign: int = 1) -> np.ndarray:
+        scores = np.full(starts[-1], np.nan)
+        for row, sentence in enumerate(pieces.sentence):
+            # Assign continuing pieces to the word before them.
+            first = np.maximum.accumulate(pieces.word[row][1:-1])
+            np.fmax.at(scores, first + starts[sentence], sign * by_row[row])
+        return scores
 
-def _of_words(
-    pieces: WordRows, sentences: Sequence[Sequence[str]], by_row: Sequence[np.ndarray]
-) -> np.ndarray:
-    starts = np.cumsum([0, *map(len, sentences)])
-    scores = np.full(starts[-1], np.nan)
-    for row, sentence in enumerate(pieces.sentence):
-        first = pieces.word[row][1:-1]
-        # Assign continuing pieces to the word before them.
-        word = np.maximum.accumulate(first) + starts[sentence]
-        np.fmax.at(scores, word, by_row[row])
-    return scores
+    def by_model(method: str, model: object) -> list[np.ndarray]:
+        shared = {"batch_size": batch_size, "log": log}
+        return row_scores(method, model, inspector.vocabulary, rows, **shared)
+
+    scores = {DISCRIMINATOR: of_words(by_model("replaced", inspector.detector))}
+    if inspector.home.has_model("generator"):
+        fits = by_model("masked_lm", inspector.generator)
+        scores["generator"] = of_words(fits, -1)
+    logs = [np.log(counts[row[1:-1]] + 1.0) for row in rows]
+    return scores | {"frequency": of_words(logs, -1)}
 
 
 def evaluate(
@@ -153,41 +127,21 @@ def evaluate(
     group = np.array([names.index(kind) for kind in kinds])[~fitting]
     by_kind = rates(called.astype(float), group, rows[~fitting], names)
     precisions, recalls, _ = metrics.precision_recall_curve(wrong, scores)
-    at = np.linspace(0, len(recalls) - 1, _THINNED).round().astype(int)
-    at = np.unique(at)
+    at = np.unique(np.linspace(0, len(recalls) - 1, _CURVE_POINTS).round().astype(int))
     curve = pd.DataFrame({"recall": recalls[at], "precision": precisions[at]})
     return measures, curve, by_kind
 
 
-def difference(
-    marked: Sequence[Marked], scores: np.ndarray, others: np.ndarray, seed: int = 0
-) -> tuple[float, float, float]:
-    """Returns the difference in average precision and its 95 % interval."""
-    wrong = np.array([kind != RIGHT for each in marked for kind in each.kinds])
-    rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
-    known = ~(np.isnan(scores) | np.isnan(others))
-
-    def statistic(y: np.ndarray, ours: np.ndarray, theirs: np.ndarray) -> float:
-        if not y.any():
-            return float("nan")
-        score = metrics.average_precision_score
-        return float(score(y, ours) - score(y, theirs))
-
-    columns = (wrong[known], scores[known], others[known])
-    ends = bootstrap(statistic, rows[known], *columns, seed=seed)
-    return statistic(*columns), *ends
-
-
-def sentences_of(subject: Subject) -> dict[str, list[Marked]]:
+def read_sentences(subject: Subject) -> dict[str, list[Marked]]:
     """Reads the sentences with errors, by file of ``--errors``."""
     config = subject.config
     sets: dict[str, list[Marked]] = {}
-    for spec in subject.files("errors"):
-        sentences = marking.read(spec, config.agreement, subject.log)
-        name = " and ".join(Path(part).name for part in spec.split(":"))
+    for path in subject.files("errors"):
+        sentences = marking.read(path, subject.log)
+        name = Path(path).name
         rng = np.random.default_rng(config.seed)
         kept = sorted(rng.permutation(len(sentences))[: config.sentences])
-        sets[spec if name in sets else name] = [sentences[at] for at in kept]
+        sets[path if name in sets else name] = [sentences[at] for at in kept]
     return sets
 
 
@@ -195,37 +149,31 @@ def section(subject: Subject) -> Section:
     """Reports error detection by the discriminator and the baselines."""
     config = subject.config
     table, curves, kinds, sentences = [], [], [], []
-    for name, marked in sentences_of(subject).items():
-        words = [each.words for each in marked]
+    for name, marked in read_sentences(subject).items():
         scores = word_scores(
             subject.inspector,
-            words,
+            [each.words for each in marked],
             subject.text.counts,
-            seed=config.seed,
             batch_size=config.batch_size,
             log=subject.log,
         )
-        own = scores[DISCRIMINATOR]
         for scorer, values in scores.items():
             try:
-                measures, curve, by_kind = evaluate(marked, values, config.seed)
+                row, curve, by_kind = evaluate(marked, values, config.seed)
             except UserError as error:
                 raise UserError(f"{name}: {error}") from error
-            lead = difference(marked, own, values, config.seed)
-            ends = ("lead of discriminator", "lead low", "lead high")
-            row = {"data": name, "scorer": scorer} | measures
-            table.append(row | dict(zip(ends, lead, strict=True)))
+            table.append({"data": name, "scorer": scorer} | row)
             curves.append(curve.assign(data=name, scorer=scorer))
             if scorer == DISCRIMINATOR:
                 by_kind["group"] = by_kind["group"].replace(RIGHT, "right words")
                 kinds.append(by_kind.assign(data=name))
-        row = next(each for each in table if each["data"] == name)
-        sentences.append(
-            f"{name}: average precision {row['average precision']:.3f} "
-            f"({row['low']:.3f} to {row['high']:.3f}) where {row['wrong']:.1%} of "
-            f"{row['words']:,} words are wrong; F0.5 {row['F0.5']:.3f}."
-        )
-    tables: Mapping[str, pd.DataFrame] = {
+                sentences.append(
+                    f"{name}: average precision {row['average precision']:.3f} "
+                    f"({row['low']:.3f} to {row['high']:.3f}) where "
+                    f"{row['wrong']:.1%} of {row['words']:,} words are wrong; F0.5 "
+                    f"{row['F0.5']:.3f}."
+                )
+    tables = {
         "Detection of wrong words": pd.DataFrame(table),
         "Share called wrong by the discriminator, by kind of error": pd.concat(kinds),
         "Precision and recall": pd.concat(curves, ignore_index=True),

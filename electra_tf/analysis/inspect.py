@@ -3,65 +3,60 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from electra_tf import cli, files
-from electra_tf.analysis import terminal
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
 from electra_tf.config.commands import InspectConfig
 from electra_tf.errors import UserError
+from electra_tf.runs.samples import verdict_table
+
+_INDENT = 15
+LEGEND = "* called replaced: the probability is over 50 %"
 
 
-def main(options: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
+def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
     """Prints the predictions and writes the page; raises the errors of `Inspector`."""
-    if options.curves:
-        # Needs matplotlib.
-        from electra_tf.analysis import curves
-
-        curves.main(options, texts, log)
-        return
-    if options.model is None:
-        raise UserError("--model is required; see --help.")
-    target = Path(options.html) if options.html else None
-    if target and target.exists() and not options.overwrite:
+    target = Path(config.html) if config.html else None
+    if target and target.exists() and not config.overwrite:
         raise UserError(f"{target} exists: pass --overwrite to replace it.")
     if target:
         from electra_tf.analysis import render
-    inspector = Inspector(options.model, log, **options.tokenization)
-    ask = _question(inspector, options)
+    inspector = Inspector(config.model, log, **config.tokenization)
     answers: list[Verdicts | Fills] = []
     for text in _texts(texts):
-        answers.append(ask(text))
-        _show(answers[-1], options, is_first=len(answers) == 1)
+        answers.append(_answer(inspector, text, config))
+        if config.json:
+            cli.say(json.dumps(record(answers[-1]), ensure_ascii=False))
+        else:
+            cli.say("\n" * (len(answers) > 1) + shown(answers[-1]))
     if not answers:
         raise UserError("no text: give it as an argument or on standard input.")
+    if not (config.json or config.fill or config.corrupt):
+        cli.say(f"\n{LEGEND}")
     if target:
-        heads = [inspector.heads(a.text) for a in answers] if options.attention else []
-        section = render.Section("", "", {}, answers=[*answers, *heads])
-        about = options.model + (f", seed {options.seed}" if options.corrupt else "")
-        files.write_text(target, render.page([section], about=about))
+        about = config.model + (f", seed {config.seed}" if config.corrupt else "")
+        page = render.page(answers=answers, title="ELECTRA inspection", about=about)
+        files.write_text(target, page)
         log(f"wrote {target}")
 
 
-def _question(
-    inspector: Inspector, options: InspectConfig
-) -> Callable[[str], Verdicts | Fills]:
-    if options.fill:
-        return functools.partial(inspector.fill, top=options.top)
-    if options.corrupt:
-        return functools.partial(
-            inspector.corrupt,
-            mask_rate=options.mask_rate,
-            temperature=options.temperature,
-            seed=options.seed,
+def _answer(inspector: Inspector, text: str, config: InspectConfig) -> Verdicts | Fills:
+    if config.fill:
+        return inspector.fill(text, top=config.top)
+    if config.corrupt:
+        return inspector.corrupt(
+            text,
+            mask_rate=config.mask_rate,
+            temperature=config.temperature,
+            seed=config.seed,
         )
-    return inspector.verdicts
+    return inspector.verdicts(text)
 
 
 def _texts(given: Sequence[str]) -> Iterator[str]:
@@ -74,31 +69,59 @@ def _texts(given: Sequence[str]) -> Iterator[str]:
     yield from cli.lines_of(sys.stdin)
 
 
-def _show(answer: Verdicts | Fills, options: InspectConfig, *, is_first: bool) -> None:
-    if options.json:
-        cli.say(json.dumps(record(answer), ensure_ascii=False))
-        return
-    answer = _visible(answer)
-    use_color = terminal.has_color(sys.stdout)
-    width = shutil.get_terminal_size((100, 24)).columns
-    if isinstance(answer, Fills):
-        shown = terminal.fills(answer, use_color=use_color)
-    else:
-        shown = terminal.verdicts(answer, width=width, use_color=use_color)
-        if is_first and answer.original is None:
-            shown += f"\n\n{terminal.LEGEND}"
-    cli.say(shown if is_first else f"\n{shown}")
-
-
-def _visible(answer: Verdicts | Fills) -> Verdicts | Fills:
-    def clean(value: Any) -> Any:
-        if isinstance(value, str):
-            return cli.visible(value)
-        return tuple(map(clean, value)) if isinstance(value, tuple) else value
-
-    return dataclasses.replace(
-        answer, **{name: clean(value) for name, value in vars(answer).items()}
+def shown(answer: Verdicts | Fills, width: int | None = None) -> str:
+    """Formats an answer for a terminal, without control characters."""
+    answer = dataclasses.replace(
+        answer, **{name: _visible(value) for name, value in vars(answer).items()}
     )
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    if isinstance(answer, Fills):
+        return _fills(answer)
+    if answer.original is None:
+        return _verdicts(answer, width)
+    return verdict_table(
+        answer.original,
+        answer.tokens,
+        probabilities=answer.probabilities,
+        is_masked=answer.is_masked,
+        width=width - _INDENT,
+    )
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, str):
+        return cli.visible(value)
+    return tuple(map(_visible, value)) if isinstance(value, tuple) else value
+
+
+def _verdicts(answer: Verdicts, width: int) -> str:
+    """Formats tokens over P(replaced)."""
+    lines: list[list[tuple[str, str]]] = []
+    used = width
+    for token, probability in zip(answer.tokens, answer.probabilities, strict=True):
+        number = f"{'*' * (probability > 0.5)}{100 * probability:.0f}"
+        widest = max(len(token), len(number))
+        if not lines or used + widest + 1 > width:
+            lines.append([])
+            used = _INDENT
+        used += widest + 1
+        lines[-1].append((token.ljust(widest), number.ljust(widest)))
+    blocks = []
+    for line in lines:
+        tokens, numbers = (" ".join(row).rstrip() for row in zip(*line, strict=True))
+        blocks.append(f"{'token':>13}  {tokens}\nP(replaced) %  {numbers}")
+    return "\n\n".join(blocks)
+
+
+def _fills(answer: Fills) -> str:
+    """Formats the text and a table per mask."""
+    lines = [answer.text]
+    for choices in answer.fills:
+        widest = max(len(token) for token, _ in choices)
+        for rank, (token, probability) in enumerate(choices):
+            start = "" if rank else answer.mask
+            lines.append(f"{start:>13}  {token:<{widest}}  {probability:7.2%}")
+    return "\n".join(lines)
 
 
 def record(answer: Verdicts | Fills) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.analysis.attention import Heads, attention_function
 from electra_tf.cli import Log
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.errors import UserError
@@ -67,13 +66,6 @@ class Fills:
     fills: tuple[tuple[tuple[str, float], ...], ...]
 
 
-_HINTS = {
-    "discriminator": "Replaced token detection is required; python -m electra_tf score "
-    "compares texts by energies.",
-    "generator": "A masked LM is required.",
-}
-
-
 class Inspector:
     """Generator, discriminator and tokenizer of a folder, loaded on first use.
 
@@ -114,15 +106,6 @@ class Inspector:
         probabilities = tf.sigmoid(self.detector(self.inputs(ids)))
         return Verdicts(text, self.names(ids), _plain(probabilities))
 
-    def heads(self, text: str) -> Heads:
-        """Returns the discriminator's attention weights for a text."""
-        ids = self.encode(text, self.detector.encoder)
-        return Heads(text, self.names(ids), self._attention(ids))
-
-    @functools.cached_property
-    def _attention(self) -> Callable[[np.ndarray], np.ndarray]:
-        return attention_function(self.detector.encoder, self.vocabulary.sep_id)
-
     def corrupt(
         self,
         text: str,
@@ -136,8 +119,7 @@ class Inspector:
         Masks and samples depend only on text and seed. ``mask_rate`` and
         ``temperature`` default to pretraining's values; temperature 0 is greedy.
         """
-        if mask_rate is None:
-            mask_rate = self.flags.get("mask_rate", 0.15)
+        rate = self.flags.get("mask_rate", 0.15) if mask_rate is None else mask_rate
         if temperature is None:
             temperature = self.flags.get("temperature", 1.0)
         sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
@@ -152,7 +134,7 @@ class Inspector:
         keys = row_keys(
             tf.constant([fingerprint], tf.int64), tf.constant([0], tf.int64), seed=seed
         )
-        masking = self.masking(len(ids), mask_rate)
+        masking = self.masking(len(ids), rate)
         masked = masking(ids[None], inputs["input_mask"], keys)
         answers = pair.examine(
             {**inputs, **masked}, seed=tf.constant([seed, fingerprint % 2**31])
@@ -221,9 +203,8 @@ class Inspector:
     def _load(self, name: str, kind: type[Model]) -> Model:
         path = self.home.model_path(name)
         if not path.is_file():
-            why = self._why_missing()
-            raise FileNotFoundError(f"{self.folder} has no {path.name}{why}")
-        model = self.home.load(name, kind, _HINTS[name])
+            raise FileNotFoundError(f"{self.folder} has no {path.name}: {self._hint()}")
+        model = self.home.load(name, kind, f"A {kind.__name__} is required.")
         rows = model.encoder.embeddings.vocab_size
         if rows != len(self.vocabulary):
             raise UserError(
@@ -233,21 +214,18 @@ class Inspector:
             )
         return model
 
-    def _why_missing(self) -> str:
-        if any(self.folder.glob("*.keras")):
-            if self.flags.get("objective") == "mlm":
-                return (
-                    ": it was pretrained with --objective=mlm. Use inspect --fill or "
-                    "analyze --only=representations."
-                )
+    def _hint(self) -> str:
+        """Returns the advice for a folder without the required model."""
+        if self.flags.get("objective") == "mlm":
             return (
-                ". Verdicts need discriminator.keras, --fill needs generator.keras, "
-                "--corrupt needs both; an import has the models of its source."
+                "it was pretrained with --objective=mlm. Use inspect --fill or analyze "
+                "--only=representations."
             )
         if (self.folder / CHECKPOINTS).is_dir():
-            return ": the run has not finished. The same command resumes it."
+            return "the run has not finished. The same command resumes it."
         return (
-            ": it is not a pretraining run. Convert other checkpoints first "
+            "predictions need discriminator.keras, --fill needs generator.keras, "
+            "--corrupt needs both. Convert other checkpoints first "
             f"(python -m electra_tf convert --from={self.folder} --to=imported)."
         )
 

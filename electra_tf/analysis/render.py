@@ -6,26 +6,25 @@ import base64
 import dataclasses
 import io
 import itertools
+import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import matplotlib as mpl
 import matplotlib.axes
 import matplotlib.figure
-import matplotlib.image
 import numpy as np
 
 from electra_tf import cli
-from electra_tf.analysis.attention import Heads
 from electra_tf.analysis.extra import jinja2
 from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.curves import PALETTE
 from electra_tf.runs.samples import VERDICTS
 
-Answer = Verdicts | Fills | Heads
 # Background colors for P(replaced) of 0 and 1; dark text is readable on both.
 _REAL, _REPLACED = np.array([255, 255, 255]), np.array([240, 110, 90])
 
@@ -61,32 +60,36 @@ class Section:
     sentence: str
     tables: Mapping[str, pd.DataFrame]
     charts: Sequence[Chart] = ()
-    answers: Sequence[Answer] = ()
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> dict[str, list[dict[str, Any]]]:
         """Returns the tables as records; NaN and infinity become None."""
         return {
-            name: [
-                {key: _plain(value) for key, value in row.items()}
-                for row in table.to_dict("records")
-            ]
+            name: json.loads(table.to_json(orient="records", double_precision=15))
             for name, table in self.tables.items()
         }
 
-
-def _plain(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    @property
+    def images(self) -> list[str]:
+        """The charts as PNG files in base64."""
+        images = []
+        for chart in self.charts:
+            image = io.BytesIO()
+            figure(self.tables[chart.table], chart).savefig(image, dpi=110)
+            images.append(base64.b64encode(image.getvalue()).decode())
+        return images
 
 
 def page(
-    sections: Sequence[Section], *, title: str = "ELECTRA inspection", about: str
+    sections: Sequence[Section] = (),
+    answers: Sequence[Verdicts | Fills] = (),
+    *,
+    title: str,
+    about: str,
 ) -> str:
     """Renders a self-contained HTML document; escapes all texts.
 
     Tokens are colored by P(replaced); above 50 % they are also bold and underlined.
     """
-    answers = [answer for section in sections for answer in section.answers]
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
@@ -101,11 +104,10 @@ def page(
         title=title,
         about=about,
         sections=sections,
+        answers=answers,
         kinds={type(answer).__name__ for answer in answers},
         corrupted=any(getattr(a, "original", None) is not None for a in answers),
         tokens=_tokens,
-        squares=_squares,
-        charts=_charts,
         verdicts=[verdict for verdict in VERDICTS.values() if verdict.mark.strip()],
     )
 
@@ -125,17 +127,16 @@ def background(probability: float) -> str:
 def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
     masked = answer.is_masked or [False] * len(answer.tokens)
     originals = answer.original or answer.tokens
-    found = []
+    cells = []
     for at, token in enumerate(answer.tokens):
         probability, original = answer.probabilities[at], originals[at]
         title = f"{token}: {probability:.1%} replaced"
         mark = VERDICTS[token != original, probability > 0.5].mark.strip()
-        found.append(
+        cells.append(
             {
                 "token": token,
                 "text": token.removeprefix("##"),
                 "space": bool(at) and not token.startswith("##"),
-                "special": len(token) > 2 and token[0] + token[-1] == "[]",
                 "probability": probability,
                 "title": title + (f"; was {original}" if masked[at] else ""),
                 "original": original,
@@ -143,50 +144,25 @@ def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
                 "mark": mark if answer.original is not None else "",
             }
         )
-    return found
+    return cells
 
 
-def _squares(answer: Heads) -> list[list[str]]:
-    """Returns an image per block and head: a pixel per pair, darker for more weight."""
-    return [[_png(shares) for shares in heads] for heads in answer.shares]
-
-
-def _png(shares: np.ndarray) -> str:
-    image = io.BytesIO()
-    matplotlib.image.imsave(image, shares, vmin=0, vmax=1, cmap="Blues", format="png")
-    return base64.b64encode(image.getvalue()).decode()
-
-
-def _charts(section: Section) -> list[str]:
-    images = []
-    for chart in section.charts:
-        table = section.tables[chart.table]
-        if len(table):
-            image = io.BytesIO()
-            figure(table, chart).savefig(image, dpi=110)
-            images.append(base64.b64encode(image.getvalue()).decode())
-    return images
-
-
+# Names in a table are plain text, not TeX.
+@mpl.rc_context({"text.parse_math": False})
 def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
     """Draws a chart; its title is the caption of the table."""
-    panels = dict(list(table.groupby(chart.panel, sort=False))) if chart.panel else {}
-    panels = panels or {"": table}
+    panels = [*table.groupby(chart.panel, sort=False)] if chart.panel else [("", table)]
     # More columns would make the text smaller than the page's.
     columns = min(2, len(panels))
     lines = math.ceil(len(panels) / columns)
     size = (4.9 * columns, 3.6 * lines + 0.6)
     made = matplotlib.figure.Figure(figsize=size, layout="constrained")
-    made.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
     title = textwrap.fill(chart.table, 45 * columns)
-    made.suptitle(title, fontsize=11, fontweight="bold", parse_math=False)
+    made.suptitle(title, fontsize=11, fontweight="bold")
     axes = np.ravel(made.subplots(lines, columns, squeeze=False))
-    for axis, (name, part) in zip(axes, panels.items(), strict=False):
-        if chart.kind == "heat":
-            _heat(axis, part, chart)
-        else:
-            _series(axis, part, chart)
-        axis.set_title(str(name), loc="left", fontsize=10.5, parse_math=False)
+    for axis, (name, part) in zip(axes, panels, strict=False):
+        (_heat if chart.kind == "heat" else _series)(axis, part, chart)
+        axis.set_title(str(name), loc="left", fontsize=10.5)
         is_share = chart.kind == "points"
         axis.set_xlabel("" if is_share else chart.x)
         axis.set_ylabel("share of tokens" if is_share else chart.y)
@@ -201,21 +177,15 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
         }
         # Below the panels, so that it does not cover points.
         look = {"ncols": 2 * columns, "fontsize": 9, "frameon": False}
-        legend = made.legend(
-            handles.values(), handles, loc="outside lower center", **look
-        )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        made.legend(handles.values(), handles, loc="outside lower center", **look)
     return made
 
 
 def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
     parts = table.groupby(chart.series, sort=False) if chart.series else [("", table)]
+    names = list(dict.fromkeys(table[chart.x].astype(str)))
     if chart.kind == "points":
-        names = list(dict.fromkeys(table[chart.x].astype(str)))
-        axis.set_xticks(
-            range(len(names)), names, rotation=35, ha="right", parse_math=False
-        )
+        axis.set_xticks(range(len(names)), names, rotation=35, ha="right")
     elif pd.api.types.is_integer_dtype(table[chart.x]):
         axis.xaxis.get_major_locator().set_params(integer=True)
     looks = zip(parts, itertools.cycle(PALETTE), strict=False)
@@ -232,9 +202,6 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
             below, above = part[chart.y] - part["low"], part["high"] - part[chart.y]
             style["yerr"] = np.maximum([below, above], 0)
         axis.errorbar(x, part[chart.y], **style, color=color, elinewidth=0.7)
-    if chart.kind == "points":
-        low, high = axis.get_ylim()
-        axis.set_ylim(min(low, -0.03 * high), high)
     if chart.diagonal:
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
     axis.grid(alpha=0.25, linewidth=0.6)
@@ -244,5 +211,5 @@ def _heat(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None
     square = table.pivot(index=chart.y, columns=chart.x, values=chart.color)
     image = axis.imshow(square, cmap="viridis", origin="lower", aspect="auto")
     axis.figure.colorbar(image, ax=axis, label=chart.color)
-    axis.set_xticks(range(len(square.columns)), square.columns, parse_math=False)
-    axis.set_yticks(range(len(square.index)), square.index, parse_math=False)
+    axis.set_xticks(range(len(square.columns)), square.columns)
+    axis.set_yticks(range(len(square.index)), square.index)

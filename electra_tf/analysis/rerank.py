@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from electra_tf import cli, files
 from electra_tf.analysis.alignment import distance
+from electra_tf.analysis.statistics import bootstrap
 from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tables import json_rows
@@ -22,10 +23,8 @@ from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
 from electra_tf.tasks.tables import read_text
 
-AGGREGATES = {"mean": np.mean, "sum": np.sum, "worst": np.min}
 # Weights of the grid search, relative to the ratio of the scores' standard deviations.
 _STEPS = np.concatenate([[0.0], np.geomspace(1e-2, 1e2, 81)])
-_RESAMPLES = 2_000
 _SHAPE = {
     "hypotheses": [(str, {"text": str, "score": (None, float)})],
     "reference": (None, str),
@@ -57,7 +56,7 @@ def read(path: str) -> list[NBest]:
     Raises UserError if a line is malformed or the file is empty, OSError if it does not
     exist.
     """
-    found = []
+    lists = []
     for number, row in json_rows(read_text(path).split("\n"), path):
         where = f"{path}, line {number}"
         files.check_shape(row, _SHAPE, where)
@@ -77,10 +76,10 @@ def read(path: str) -> list[NBest]:
             right = reference.split()
             words = len(right)
             edits = np.array([distance(text.split(), right) for text in texts])
-        found.append(NBest(row.get("id", number), texts, first, edits, words))
-    if not found:
+        lists.append(NBest(row.get("id", number), texts, first, edits, words))
+    if not lists:
         raise UserError(f"{path} has no lists.")
-    return found
+    return lists
 
 
 def choose(
@@ -88,34 +87,12 @@ def choose(
 ) -> list[int]:
     """Returns the index of the best hypothesis of each list; the first of ties.
 
-    ``model`` has the model scores [H] of each list. An infinite ``weight`` ignores the
-    first-pass scores.
+    ``model`` has the model scores [H] of each list.
     """
-    if np.isinf(weight):
-        return [int(np.argmax(own)) for own in model]
     return [
         int(np.argmax(each.first + weight * own))
         for each, own in zip(lists, model, strict=True)
     ]
-
-
-def tune(lists: Sequence[NBest], model: Sequence[np.ndarray]) -> float:
-    """Returns the weight with the fewest word errors in a grid search.
-
-    Among ties, takes the middle of the first run of best weights, for robustness.
-    """
-    spreads = [
-        float(np.mean([np.std(values) for values in own]))
-        for own in ([each.first for each in lists], model)
-    ]
-    scale = spreads[0] / spreads[1] if min(spreads) > 0 else 1.0
-    weights = _STEPS * scale
-    errors = np.array(
-        [errors_of(lists, choose(lists, model, w)).sum() for w in weights]
-    )
-    (best,) = np.nonzero(errors == errors.min())
-    run = best[: np.argmax(np.append(np.diff(best) > 1, True)) + 1]
-    return float(weights[run[len(run) // 2]])
 
 
 def errors_of(lists: Sequence[NBest], chosen: Sequence[int]) -> np.ndarray:
@@ -125,64 +102,16 @@ def errors_of(lists: Sequence[NBest], chosen: Sequence[int]) -> np.ndarray:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """Word error rates before and after, as fractions.
-
-    Attributes:
-        difference: after minus before; ``low`` and ``high`` bound its 95 % interval, by
-            a paired bootstrap over lists.
-        no_better: fraction of resamples with a difference of at least 0.
-    """
-
-    before: float
-    after: float
-    difference: float
-    low: float
-    high: float
-    no_better: float
-
-
-def compare(
-    before: np.ndarray, after: np.ndarray, words: np.ndarray, seed: int = 0
-) -> Change:
-    """Compares word errors [L] by a paired bootstrap (Bisani and Ney, 2004).
-
-    ``words`` [L] are the reference lengths. Raises UserError if all are 0.
-    """
-    if not words.sum():
-        raise UserError("the references have no words.")
-    first, second = (float(each.sum() / words.sum()) for each in (before, after))
-
-    def rate(difference: np.ndarray, count: np.ndarray, axis: int) -> np.ndarray:
-        return difference.sum(axis) / np.maximum(count.sum(axis), 1)
-
-    drawn = np.array([second - first])
-    if len(words) > 1:
-        drawn = stats.bootstrap(
-            (after - before, words),
-            rate,
-            paired=True,
-            n_resamples=_RESAMPLES,
-            method="percentile",
-            rng=np.random.default_rng(seed),
-        ).bootstrap_distribution
-    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-    no_better = float((drawn >= 0).mean())
-    return Change(first, second, second - first, low, high, no_better)
-
-
-@dataclasses.dataclass(frozen=True)
-class Reranked:
-    """Word error rates of a scoring method.
-
-    ``weight`` is tuned on all lists, but ``change`` is cross-fitted on halves.
-    ``alone`` is the word error rate without the first pass.
-    """
-
-    weight: float
-    change: Change
-    alone: float
+def tune(lists: Sequence[NBest], model: Sequence[np.ndarray]) -> float:
+    """Returns the weight with the fewest word errors in a grid search."""
+    spreads = [
+        float(np.mean([np.std(values) for values in own]))
+        for own in ([each.first for each in lists], model)
+    ]
+    scale = spreads[0] / spreads[1] if min(spreads) > 0 else 1.0
+    weights = _STEPS * scale
+    errors = [errors_of(lists, choose(lists, model, w)).sum() for w in weights]
+    return float(weights[np.argmin(errors)])
 
 
 def evaluate(
@@ -190,19 +119,19 @@ def evaluate(
     model: Sequence[np.ndarray],
     weight: float | None = None,
     seed: int = 0,
-) -> Reranked:
-    """Tunes the weight, unless given, and computes cross-fitted word errors.
+) -> dict[str, float]:
+    """Computes word error rates; without ``weight``, with that of the other half.
 
-    Raises UserError if there are fewer than two lists to tune on.
+    Returns the rates of the first pass (``before``), of reranking (``after``) and of
+    the best hypotheses (``oracle``), with the difference after - before and its 95 %
+    interval by a paired bootstrap over lists (Bisani and Ney, 2004). Raises UserError
+    if the references have no words.
     """
     words = np.array([each.words for each in lists])
-    after = np.empty(len(lists), np.int64)
-    final = weight
+    if not words.sum():
+        raise UserError("the references have no words.")
     if weight is None:
-        if len(lists) < 2:
-            raise UserError(
-                "tuning needs at least two lists with references: give --weight."
-            )
+        after = np.empty(len(lists), np.int64)
         order = np.random.default_rng(seed).permutation(len(lists))
         halves = order[: len(order) // 2], order[len(order) // 2 :]
         for fitted, rest in (halves, halves[::-1]):
@@ -210,13 +139,21 @@ def evaluate(
             left = [lists[at] for at in rest]
             chosen = choose(left, [model[at] for at in rest], own)
             after[rest] = errors_of(left, chosen)
-        final = tune(lists, model)
     else:
         after = errors_of(lists, choose(lists, model, weight))
-    first = errors_of(lists, [int(np.argmax(each.first)) for each in lists])
-    alone = errors_of(lists, choose(lists, model, np.inf))
-    change = compare(first, after, words, seed)
-    return Reranked(final, change, float(alone.sum() / words.sum()))
+    before = errors_of(lists, choose(lists, model, 0.0))
+    best = np.array([each.edits.min() for each in lists])
+    low, high = bootstrap(
+        lambda changes, count: changes.sum() / max(1, count.sum()),
+        np.arange(len(lists)),
+        after - before,
+        words,
+        seed=seed,
+    )
+    rates = {"before": before, "after": after, "oracle": best}
+    report = {name: float(each.sum() / words.sum()) for name, each in rates.items()}
+    change = report["after"] - report["before"]
+    return report | {"difference": change, "low": low, "high": high}
 
 
 def main(config: ScoreConfig, log: Log = cli.note) -> None:
@@ -243,23 +180,23 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
     by_token = scores.token_scores(
         method, model, tokenizer, texts, batch_size=config.batch_size, log=log
     )
-    by_text = dict(zip(texts, map(AGGREGATES[config.by], by_token), strict=True))
+    reduce = {"sum": np.sum, "mean": np.mean, "worst": np.min}[config.by]
+    by_text = dict(zip(texts, map(reduce, by_token), strict=True))
     own = [np.array([by_text[text] for text in each.texts]) for each in lists]
-    weight, report = config.weight, {"method": method, "by": config.by}
+    weight = config.weight
+    report: dict[str, Any] = {"method": method, "by": config.by, "lists": len(known)}
     if known:
-        scored = [lists[at] for at in known]
-        result = evaluate(scored, [own[at] for at in known], weight, config.seed)
-        best = errors_of(scored, [int(np.argmin(each.edits)) for each in scored])
-        oracle = float(best.sum() / sum(each.words for each in scored))
-        weight, change = result.weight, result.change
-        cli.say(
-            f"word error rate, %: first pass {100 * change.before:.2f}, re-ranked "
-            f"{100 * change.after:.2f} ({100 * change.low:+.2f} to "
-            f"{100 * change.high:+.2f}), {method} alone {100 * result.alone:.2f}, best "
-            f"of each list {100 * oracle:.2f}"
+        scored, of_scored = ([part[at] for at in known] for part in (lists, own))
+        report |= evaluate(scored, of_scored, weight, config.seed)
+        weight = tune(scored, of_scored) if weight is None else weight
+        before, after, oracle, _, low, high = (
+            100 * report[name]
+            for name in ("before", "after", "oracle", "difference", "low", "high")
         )
-        report |= {"lists": len(scored), "oracle": oracle, "alone": result.alone}
-        report |= dataclasses.asdict(change)
+        cli.say(
+            f"word error rate, %: first pass {before:.2f}, re-ranked {after:.2f} "
+            f"({low:+.2f} to {high:+.2f}), best of each list {oracle:.2f}"
+        )
     chosen = choose(lists, own, weight)
     files.write_json_lines(
         config.output,

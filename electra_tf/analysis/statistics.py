@@ -1,17 +1,20 @@
 """Rates by group with confidence intervals, and a bootstrap over texts.
 
-Letters: N tokens or words, G groups.
+Letters: N tokens or words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn import metrics
 
-from electra_tf.analysis.extra import pandas as pd
 from electra_tf.tasks.metrics import wilson
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _RESAMPLES = 300
 
@@ -33,6 +36,9 @@ def rates(
     Returns:
         A row per nonempty group: group, count, rate, low, high.
     """
+    # The bootstrap must work without the extra.
+    from electra_tf.analysis.extra import pandas as pd
+
     rows = []
     for group, name in enumerate(names):
         chosen = groups == group
@@ -49,26 +55,11 @@ def rates(
     return pd.DataFrame(rows, columns=["group", "count", "rate", "low", "high"])
 
 
-def binned(values: np.ndarray, edges: Sequence[int]) -> tuple[np.ndarray, list[str]]:
-    """Returns the bin indices of integers, [N], and the names of the bins.
-
-    ``edges`` are the lower bounds of the bins; values below the first get -1.
-    """
-    names = [
-        f"{first:,}" if last == first else f"{first:,}-{last:,}"
-        for first, last in zip(edges, (edge - 1 for edge in edges[1:]), strict=False)
-    ]
-    return np.digitize(values, edges) - 1, [*names, f"{edges[-1]:,}+"]
-
-
 def frequency_bins(counts: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Bins token counts: 0, 1-9, 10-99 and so on."""
-    return binned(counts, (0, 1, 10, 100, 1_000, 10_000, 100_000))
-
-
-def position_bins(positions: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Bins positions in a row: 1, 2-3, 4-7 and so on."""
-    return binned(positions, (1, 2, 4, 8, 16, 32, 64, 128, 256))
+    """Returns the bins of token counts, [N], and their names: 0, 1-9, 10-99..."""
+    edges = [0, 1, 10, 100, 1_000, 10_000, 100_000]
+    names = [f"{edge:,}-{10 * edge - 1:,}" for edge in edges[1:-1]]
+    return np.digitize(counts, edges) - 1, ["0", *names, f"{edges[-1]:,}+"]
 
 
 def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:

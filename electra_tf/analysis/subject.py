@@ -5,11 +5,9 @@ Letters: V vocabulary.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import glob
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -29,9 +27,6 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.sentences import Sentence
 
 _COUNTED_RECORDS = 20_000
-# Number of default texts, and their length in tokens, so that attention maps fit on a
-# screen.
-_TEXTS, _FEWEST, _MOST = 3, 5, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,27 +40,6 @@ class Text:
     rows: Sequence[np.ndarray]
     counts: np.ndarray
     about: str
-
-
-def short_names(folders: Sequence[Path]) -> list[str]:
-    """Returns folder names, with as many parents as needed to be unique."""
-    taken = collections.Counter(folder.name for folder in folders)
-    alike = [str(folder) for folder in folders if taken[folder.name] > 1]
-    above = os.path.commonpath(alike) if len(set(alike)) > 1 else ""
-    return [
-        folder.name
-        if taken[folder.name] == 1
-        else os.path.relpath(folder, above)
-        if above
-        else str(folder)
-        for folder in folders
-    ]
-
-
-def encoders_in(folder: Path) -> list[Path]:
-    """Returns all subfolders with an encoder, except points inside a run."""
-    inside = sorted(path.parent for path in folder.rglob("encoder.keras"))
-    return [each for each in inside if not {*each.parents} & {*inside}]
 
 
 def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
@@ -82,7 +56,10 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     UserError if there is no text.
     """
     vocabulary = inspector.vocabulary
-    train, held_out = _records_of(inspector)
+    train, held_out = (
+        _records_of(inspector, pattern)
+        for pattern in (pipeline.TRAINING, pipeline.HELD_OUT)
+    )
     if held_out and not specs:
         rows = _read_records(held_out, limit)
         about = f"{len(rows):,} held-out rows of pretraining"
@@ -108,20 +85,13 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     return Text([row.astype(np.int32) for row in rows], counts, about)
 
 
-def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
+def _records_of(inspector: Inspector, pattern: str) -> list[str]:
     flags = inspector.flags
     places = [*(flags.get("records") or ()), flags.get("data_dir")]
     places = [place for place in places if place] or [inspector.folder / DATA]
-    folders = {
-        Path(path) if Path(path).is_dir() else Path(path).parent
-        for place in places
-        for path in glob.glob(str(place))
-    }
-    found = [
-        sorted(str(path) for folder in folders for path in folder.glob(pattern))
-        for pattern in (pipeline.TRAINING, pipeline.HELD_OUT)
-    ]
-    return found[0], found[1]
+    paths = [Path(path) for place in places for path in glob.glob(str(place))]
+    folders = {path if path.is_dir() else path.parent for path in paths}
+    return sorted(str(path) for folder in folders for path in folder.glob(pattern))
 
 
 def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
@@ -132,24 +102,6 @@ def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
 
 def _sample(name: str = "tagged") -> str:
     return str(Path(__file__).with_name("samples") / f"{name}.txt")
-
-
-def example_texts(subject: Subject) -> list[str]:
-    """Returns the texts of ``--inspect``, else the first short ones of ``--tagged``."""
-    if subject.config.inspect:
-        return list(subject.config.inspect)
-    texts = [" ".join(sentence.words) for sentence in subject.tagged]
-    inspector = subject.inspector
-    lengths = map(len, inspector.tokenizer.encode(texts))
-    most = min(_MOST, longest_row(inspector, inspector.detector.encoder) - 2)
-    pairs = zip(texts, lengths, strict=True)
-    short = [text for text, size in pairs if _FEWEST <= size <= most]
-    if not short:
-        raise UserError(
-            f"the data has no text of {_FEWEST} to {_MOST} tokens: name one with "
-            "--inspect."
-        )
-    return short[:_TEXTS]
 
 
 class Subject:

@@ -108,19 +108,14 @@ class InspectConfig(TokenizerFlags):
       python -m electra_tf inspect --model=runs/tiny --html=out.html < lines.txt
       python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
-      python -m electra_tf inspect --curves=curves.png runs/small runs/base --by=flops
 
     The first two print the probability that each token was replaced. --corrupt lets the
     generator replace tokens first. --fill prints the generator's tokens for each
     [MASK].
-
-    --curves plots the learning curves of finished or unfinished runs, from their
-    metrics.jsonl; folders without this file are skipped. Circles are held-out values,
-    pale lines are means over training windows.
     """
 
     model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini."
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
     )
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")
@@ -140,39 +135,14 @@ class InspectConfig(TokenizerFlags):
     seed: int = field(0, "Seed of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
     html: str | None = field(None, "HTML page to write, too.")
-    attention: bool = field(
-        False, "Add the attention of every head to --html.", only_with="html"
-    )
     overwrite: bool = field(False, "Replace an existing file.")
     json: bool = field(False, "Print one JSON object per text.")
-    curves: str | None = field(
-        None, "Picture of learning curves to write (.png, .svg, .pdf)."
-    )
-    by: Literal["steps", "tokens", "flops"] = field(
-        "steps",
-        "Horizontal axis of --curves: updates, positions read, or FLOPs of matrix "
-        "products.",
-        only_with="curves",
-    )
-    metrics: tuple[str, ...] = field(
-        (),
-        "Metrics of --curves, as in metrics.jsonl; default: losses and scores.",
-        only_with="curves",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            self.curves is None or self.model is None,
-            "--curves plots the runs given as arguments: leave out --model.",
-        )
-        require(
             not (self.corrupt and self.fill),
             "--corrupt and --fill exclude each other: leave one of them out.",
-        )
-        require(
-            not (self.attention and self.fill),
-            "--attention and --fill exclude each other: leave one of them out.",
         )
 
 
@@ -259,7 +229,7 @@ class ScoreConfig(TokenizerFlags):
 
 
 # Parts of an analysis, in the order of the report.
-PARTS = ("inspect", "calibration", "errors", "bias", "representations")
+PARTS = ("calibration", "errors", "bias", "representations")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -275,12 +245,11 @@ class AnalyzeConfig(TokenizerFlags):
     Without data, small samples show how the parts look. Parts that fail for their data
     are skipped with a note. Needs the extra `analysis`.
 
-    inspect: predictions and attention of every head on a few texts.
     calibration: P(replaced) against the fraction of replaced tokens, on text corrupted
     by its generator, a unigram and a uniform one.
     errors: detection of the wrong words of --errors.
-    bias: P(replaced) of the original tokens of --tagged, by part of speech, frequency,
-    length, piece and position, beside the generator's accuracy.
+    bias: P(replaced) of the original tokens of --tagged, by part of speech, frequency
+    and piece, beside the generator's accuracy.
     representations: layers and linear probes on --tagged, also of --encoders;
     the only part for masked LMs and Electric.
     """
@@ -298,31 +267,18 @@ class AnalyzeConfig(TokenizerFlags):
         "Files and folders of plain text, or installed; default: the run's held-out "
         "text.",
     )
-    inspect: tuple[str, ...] = field(
-        (),
-        "Text for predictions and attention; may be given several times. Default: "
-        "sentences of --tagged.",
-        repeated=True,
-    )
     limit: int = field(1_000, "Maximum rows of text.", min=2)
     errors: tuple[str, ...] = field(
         (),
-        "Sentences with marked errors: M2 (.m2), columns of words and c or i, parallel "
-        "text as SOURCE:REFERENCE, minimal pairs as BLiMP's (.jsonl, or a folder).",
-    )
-    agreement: float = field(
-        0.5,
-        "Minimum share of M2's annotators who mark a wrong word.",
-        above=0,
-        max=1,
-        only_with="errors",
+        "Sentences with marked errors: M2 (.m2), columns of words and c or i, minimal "
+        "pairs as BLiMP's (.jsonl, or a folder).",
     )
     tagged: tuple[str, ...] = field(
         (),
         "Sentences with parts of speech: CoNLL-U (UPOS), or columns of words and tags.",
     )
     encoders: tuple[str, ...] = field(
-        (), "Folders of other encoders, or of a comparison, beside the model's."
+        (), "Folders of other encoders, beside the model's."
     )
     sentences: int = field(300, "Maximum sentences of each of these files.", min=4)
     seed: int = field(0, "Seed of corruptions and splits.", min=0, max=MAX_SEED)

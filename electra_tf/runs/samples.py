@@ -94,17 +94,15 @@ class Verdict(NamedTuple):
 
     mark: str
     meaning: str
-    ansi: str = ""
 
 
 # (replaced, predicted as replaced) -> verdict.
 VERDICTS: Mapping[tuple[bool, bool], Verdict] = {
-    (True, True): Verdict("+", "found: replaced, and called replaced", "\x1b[32m"),
-    (True, False): Verdict("-", "missed: replaced, but called real", "\x1b[31m"),
-    (False, True): Verdict("!", "false alarm: real, but called replaced", "\x1b[33m"),
+    (True, True): Verdict("+", "found: replaced, and called replaced"),
+    (True, False): Verdict("-", "missed: replaced, but called real"),
+    (False, True): Verdict("!", "false alarm: real, but called replaced"),
     (False, False): Verdict(" ", "real, and called real"),
 }
-_RESET = "\x1b[0m"
 
 
 def verdict_table(
@@ -114,7 +112,6 @@ def verdict_table(
     probabilities: Sequence[float],
     is_masked: Sequence[bool],
     width: int = 88,
-    use_color: bool = False,
 ) -> str:
     """Renders original and corrupted text with the discriminator's probabilities.
 
@@ -129,7 +126,6 @@ def verdict_table(
         probabilities: S floats, probability that a token was replaced.
         is_masked: S booleans, positions masked for the generator.
         width: columns to fill, without the row names.
-        use_color: whether to add ANSI colors for a terminal.
 
     Returns:
         Several lines, ending in a summary and no newline.
@@ -151,7 +147,7 @@ def verdict_table(
             used = 0
         lines[-1].append(cell)
         used += cell.width + 1
-    blocks = [_block(line, use_color) for line in lines]
+    blocks = [_block(line) for line in lines]
     counts = collections.Counter(cell.verdict for cell in cells)
     summary = (
         f"{counts[key]:4}  {verdict.mark}  {verdict.meaning}"
@@ -177,16 +173,10 @@ def _cell(original: str, corrupted: str, probability: float, is_masked: bool) ->
     return _Cell(rows, verdict, max(map(len, rows)))
 
 
-def _block(cells: Sequence[_Cell], use_color: bool) -> str:
+def _block(cells: Sequence[_Cell]) -> str:
     names = ("original", "masked", "sampled", "P(replaced) %")
     rows = []
     for index, name in enumerate(names):
         texts = [cell.rows[index].ljust(cell.width) for cell in cells]
-        if use_color and index >= 2:
-            colors = [VERDICTS[cell.verdict].ansi for cell in cells]
-            texts = [
-                f"{color}{text}{_RESET}" if color else text
-                for color, text in zip(colors, texts, strict=True)
-            ]
         rows.append(f"{name:>13}  {' '.join(texts)}".rstrip())
     return "\n".join(rows)

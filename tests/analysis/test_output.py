@@ -1,21 +1,15 @@
 """Output formats: terminal, HTML, JSON lines and messages."""
 
-import base64
-import dataclasses
 import html.parser
 import io
 import json
 import re
 import sys
 
-import matplotlib.image as plt
-import numpy as np
 import pytest
 
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import Fills, Verdicts, inspect, render, terminal
-from electra_tf.analysis.attention import Heads
-from electra_tf.config.commands import InspectConfig
+from electra_tf.analysis import Fills, Verdicts, inspect, render
 
 PLAIN = Verdicts("a <b>", ("[CLS]", "a", "##b", "[SEP]"), (0.01, 0.3, 0.62, 0.9))
 CORRUPTED = Verdicts(
@@ -35,33 +29,7 @@ RESULTS = [PLAIN, CORRUPTED, FILLS]
 
 
 def page(*answers, about=""):
-    return render.page([render.Section("", "", {}, answers=answers)], about=about)
-
-
-def test_attention_is_a_pixel_per_pair_and_tokens_are_escaped():
-    shares = np.random.default_rng(0).dirichlet([0.3] * 3, (2, 4, 3))
-    heads = Heads("<b>x", ("[CLS]", "<i>", "[SEP]"), shares)
-    source = page(heads)
-    document = Document(source)
-    assert "<i>" not in source
-    assert "".join(document.text).count("<i>") == 2 * (1 + 4)
-    images = [v for _, name, v in document.attributes if name == "src"]
-    assert len(images) == 8
-    for image, values in zip(images, shares.reshape(8, 3, 3), strict=True):
-        data = base64.b64decode(image.partition("base64,")[2])
-        pixels = plt.imread(io.BytesIO(data))
-        # Higher attention has a lower red channel.
-        order = np.argsort(values.ravel())
-        assert (np.diff(pixels[..., 0].ravel()[order]) <= 0).all()
-
-
-def test_colour_is_added_and_nothing_else_changes():
-    plain = terminal.verdicts(PLAIN, width=80, use_color=False)
-    colored = terminal.verdicts(PLAIN, width=80, use_color=True)
-    assert "\x1b[31m*62\x1b[0m" in colored
-    assert "\x1b[33m30\x1b[0m" in colored
-    without = re.sub(r"\x1b\[[\d;]*m", "", colored)
-    assert [x.rstrip() for x in without.splitlines()] == plain.splitlines()
+    return render.page(answers=answers, title="t", about=about)
 
 
 # Clear screen, hidden text, a one-byte control sequence, and right-to-left override.
@@ -69,61 +37,33 @@ HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\u202e\r"
 HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u202e\u000d"
 
 
-@pytest.mark.parametrize("use_color", [False, True])
-def test_tokens_cannot_reach_the_terminal(use_color, monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "has_color", lambda stream: use_color)
-    options = InspectConfig(model="m")
+def test_tokens_cannot_reach_the_terminal():
     tokens = ("[CLS]", HOSTILE)
     for result in (
         Fills(HOSTILE, tokens, "[MASK]", (((HOSTILE, 0.5), ("b", 0.1)),)),
         Verdicts(HOSTILE, tokens, (0.1, 0.9)),
         Verdicts(HOSTILE, tokens, (0.1, 0.9), tokens, (False, True)),
     ):
-        inspect._show(result, options, is_first=True)
-        shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
-        assert HARMLESS in shown
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown)
-        assert "\x1b[8m" not in shown
-        written = page(result, about=HOSTILE)
-        assert HARMLESS in written
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", written)
-        inspect._show(result, dataclasses.replace(options, json=True), is_first=True)
-        assert json.loads(capsys.readouterr().out)["tokens"][1] == HOSTILE
+        for text in (inspect.shown(result), page(result, about=HOSTILE)):
+            assert HARMLESS in text
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert inspect.record(result)["tokens"][1] == HOSTILE
 
 
 def test_long_texts_are_wrapped():
     many = Verdicts("x", ("word",) * 20, (0.1,) * 20)
-    shown = terminal.verdicts(many, width=50, use_color=False)
+    shown = inspect.shown(many, width=50)
     assert shown.count("word") == 20
     assert shown.count("token") == 3
     assert max(map(len, shown.splitlines())) <= 50
-    wide = Verdicts("x", ("\u6f22\u5b57", "a"), (0.1, 0.2))
-    shown = terminal.verdicts(wide, width=80, use_color=False)
-    assert shown.splitlines()[1].endswith("10   20")
 
 
 def test_fills_as_text():
-    assert terminal.fills(FILLS, use_color=False).splitlines() == [
+    assert inspect.shown(FILLS).splitlines() == [
         "x [MASK]",
         "       [MASK]  <i>   50.00%",
-        "               \u6f22    25.00%",
+        "               \u6f22     25.00%",
     ]
-
-
-def test_who_gets_colour(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    for term, no_color, expected in (
-        ("xterm", "", True),
-        ("xterm", "1", False),
-        ("dumb", "", False),
-    ):
-        monkeypatch.setenv("TERM", term)
-        monkeypatch.setenv("NO_COLOR", no_color)
-        assert terminal.has_color(Terminal()) == expected
-        assert not terminal.has_color(io.StringIO())
 
 
 class Document(html.parser.HTMLParser):
@@ -215,7 +155,7 @@ def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_p
     assert command(inspected) == 0
     shown = capsys.readouterr()
     assert shown.out.count("P(replaced) %") == 2
-    assert shown.out.count(terminal.LEGEND) == 1
+    assert shown.out.count(inspect.LEGEND) == 1
     assert "\x1b" not in shown.out
     assert f"wrote {target}" in shown.err
     Document(target.read_text())
@@ -237,13 +177,6 @@ def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
     assert "\n" not in stopped.value.code
 
 
-@pytest.mark.slow
-def test_attention_in_a_page(folder, tmp_path):
-    target = tmp_path / "out.html"
-    arguments = [f"--model={folder}", "--attention", "a good book"]
-    assert command(["inspect", *arguments, f"--html={target}"]) == 0
-    assert target.read_text().count('alt="block 2, head 2"') == 1
-    with pytest.raises(SystemExit, match="--html"):
-        command(["inspect", *arguments])
+def test_corruptions_and_fills_exclude_each_other(folder):
     with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
-        command(["inspect", *arguments, "--corrupt", "--fill"])
+        command(["inspect", f"--model={folder}", "--corrupt", "--fill", "a"])

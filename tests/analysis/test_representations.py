@@ -1,4 +1,4 @@
-"""Layers, probes and attention against Gram matrices, scikit-learn and NumPy."""
+"""Layers and probes against Gram matrices and scikit-learn."""
 
 import keras
 import numpy as np
@@ -6,7 +6,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from electra_tf.analysis import render, representations
-from electra_tf.analysis.attention import attention_function
 from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import note
@@ -14,7 +13,6 @@ from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.tasks.tagging import word_rows
 from tests import tiny_run
-from tests.reference.encoder import named_weights
 from tests.tasks.common import tokenizer
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("\u200b",), ("bad", "a")]
@@ -71,24 +69,6 @@ def test_cka_is_that_of_gram_matrices():
     assert np.isnan(representations.linear_cka(one, np.ones((60, 3))))
 
 
-def test_attention_is_numpys(encoder):
-    row = np.array([2, 5, 6, 7, 3])
-    found = attention_function(encoder, sep_id=3)(row)
-    assert found.shape == (len(encoder.transformer.blocks), 2, 5, 5)
-    for number, block in enumerate(encoder.transformer.blocks):
-        named = named_weights(block.trainable_variables)
-        hidden = encoder.states({"input_ids": row[None]})[number][0].numpy()
-        qkv = hidden @ named["qkv_kernel"] + named["qkv_bias"]
-        for head in range(2):
-            query, key = (
-                qkv[:, part * 32 + head * 16 : part * 32 + head * 16 + 16]
-                for part in (0, 1)
-            )
-            shares = np.exp(query @ key.T / 4)
-            shares /= shares.sum(-1, keepdims=True)
-            np.testing.assert_allclose(found[number, head], shares, atol=1e-5)
-
-
 def words(count=600, seed=0):
     """Returns states, classes and sentence ids.
 
@@ -105,22 +85,6 @@ def words(count=600, seed=0):
 def subject(model, *encoders, **values):
     values |= {"model": str(model), "output": "x", "encoders": encoders}
     return Subject(fields.from_flat(values, AnalyzeConfig), note)
-
-
-def test_encoders_are_found(folder, tmp_path):
-    # A comparison saves intermediate encoders in "points" below the run's folder.
-    for name in ("a/run", "b/run", "b/run/points/0.5"):
-        (tmp_path / name).mkdir(parents=True)
-        for path in folder.iterdir():
-            (tmp_path / name / path.name).write_bytes(path.read_bytes())
-    found = representations.find_encoders(subject(folder, str(tmp_path), str(folder)))
-    assert [*found] == ["electra", "a/run", "b/run"]
-    point = tmp_path / "b/run/points/0.5"
-    found = representations.find_encoders(subject(folder, str(point)))
-    assert [*found] == ["electra", "0.5"]
-    (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match=r"none has no encoder\.keras"):
-        representations.find_encoders(subject(folder, str(tmp_path / "none")))
 
 
 def test_probes_are_logistic_regressions():
@@ -156,15 +120,15 @@ def test_two_encoders_side_by_side(folder, tmp_path):
     values = {"tagged": (str(tmp_path / "tagged.txt"),)}
     found = representations.section(subject(other, str(folder), **values))
     layers, cka = found.tables.values()
-    assert set(layers["encoder"]) == {"bert", "electra"}
-    assert set(layers["probe"]) == {"tag", "word", "replaced"}
-    own = cka[cka["encoders"] == "bert and bert"]
+    assert set(layers["encoder"]) == {str(other), str(folder)}
+    assert set(layers["probe"]) == {"tag", "replaced"}
+    own = cka[cka["encoders"] == f"{other} and {other}"]
     diagonal = own[own["layer"] == own["other layer"]]
     assert diagonal["CKA"].tolist() == pytest.approx([1] * 3)
     assert set(cka["encoders"]) == {
-        "bert and bert",
-        "bert and electra",
-        "electra and electra",
+        f"{other} and {other}",
+        f"{other} and {folder}",
+        f"{folder} and {folder}",
     }
     for chart in found.charts:
         render.figure(found.tables[chart.table], chart)

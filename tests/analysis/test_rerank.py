@@ -1,5 +1,6 @@
 """N-best lists, weights and word error rates against loops."""
 
+import dataclasses
 import json
 
 import keras
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import rerank
+from electra_tf.analysis import rerank, statistics
 from electra_tf.analysis.rerank import NBest
 from electra_tf.pretraining import Electric
 from electra_tf.runs.scores import token_scores
@@ -107,38 +108,36 @@ def test_errors_are_counted_with_the_weight_of_the_other_half():
         for at in rest:
             total = lists[at].first + weight * model[at]
             errors += lists[at].edits[np.argmax(total)]
-    assert found.change.after == pytest.approx(errors / 600)
+    assert found["after"] == pytest.approx(errors / 600)
     first = sum(each.edits[np.argmax(each.first)] for each in lists)
-    assert found.change.before == pytest.approx(first / 600)
-    pairs = zip(lists, model, strict=True)
-    alone = sum(each.edits[np.argmax(own)] for each, own in pairs)
-    assert found.alone == pytest.approx(alone / 600)
-    assert found.change.high < 0
-    assert found.change.no_better == 0
-    with pytest.raises(ValueError, match="give --weight"):
-        rerank.evaluate(lists[:1], model[:1])
-    assert rerank.evaluate(lists[:1], model[:1], weight=2.0).weight == 2.0
+    assert found["before"] == pytest.approx(first / 600)
+    best = sum(each.edits.min() for each in lists)
+    assert found["oracle"] == pytest.approx(best / 600)
+    assert found["high"] < 0
 
 
-def test_intervals_are_those_of_a_bootstrap_loop():
+def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
+    monkeypatch.setattr(statistics, "_RESAMPLES", 4000)
+    lists, model = lists_of(count=200)
+    lists = [
+        dataclasses.replace(each, words=3 + at % 20) for at, each in enumerate(lists)
+    ]
+    found = rerank.evaluate(lists, model, weight=1.0)
+    words = np.array([each.words for each in lists])
+    chosen = zip(lists, model, strict=True)
+    after = np.array([e.edits[np.argmax(e.first + own)] for e, own in chosen])
+    before = np.array([each.edits[np.argmax(each.first)] for each in lists])
     rng = np.random.default_rng(0)
-    words = rng.integers(3, 30, 200)
-    before, after = rng.binomial(words, 0.2), rng.binomial(words, 0.18)
-    found = rerank.compare(before, after, words)
-    drawn = []
-    for _ in range(4000):
-        lists = rng.integers(0, 200, 200)
-        errors = after[lists].sum() - before[lists].sum()
-        drawn.append(errors / words[lists].sum())
-    expected = np.percentile(drawn, [2.5, 97.5])
-    assert (found.low, found.high) == pytest.approx(expected, abs=0.002)
-    worse = np.mean(np.array(drawn) >= 0)
-    assert found.no_better == pytest.approx(worse, abs=0.02)
-    assert found.difference == pytest.approx((after - before).sum() / words.sum())
-    same = rerank.compare(before, before, words)
-    assert (same.low, same.high, same.no_better) == (0, 0, 1)
+    drawn = [rng.integers(0, 200, 200) for _ in range(4000)]
+    rates = [(after - before)[at].sum() / words[at].sum() for at in drawn]
+    expected = np.percentile(rates, [2.5, 97.5])
+    assert (found["low"], found["high"]) == pytest.approx(expected, abs=0.005)
+    assert found["difference"] == pytest.approx((after - before).sum() / words.sum())
+    same = rerank.evaluate(lists, model, weight=0.0)
+    assert (same["difference"], same["low"], same["high"]) == (0, 0, 0)
+    empty = [dataclasses.replace(each, words=0) for each in lists]
     with pytest.raises(ValueError, match="no words"):
-        rerank.compare(before, after, 0 * words)
+        rerank.evaluate(empty, model)
 
 
 def run(folder, tmp_path, *flags, rows=LINES):

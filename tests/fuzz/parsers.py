@@ -85,13 +85,13 @@ def _m2(folder):
         b"A -1 -1|||noop|||-NONE-|||REQUIRED|||-NONE-|||0\n\n"
     )
     path = folder / "errors.m2"
-    return path, content, lambda: marked.read(str(path), 0.5, _quiet)
+    return path, content, lambda: marked.read(str(path), _quiet)
 
 
 def _marked_columns(folder):
     path = folder / "errors.txt"
     content = b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n"
-    return path, content, lambda: marked.read(str(path), 0.5, _quiet)
+    return path, content, lambda: marked.read(str(path), _quiet)
 
 
 def _pairs(folder):

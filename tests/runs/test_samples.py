@@ -90,15 +90,6 @@ def test_verdict_table_wraps_and_loses_no_token():
     assert all(len(line) <= 15 + 12 for line in text.split("\n\n   1")[0].splitlines())
 
 
-def test_verdict_table_in_color_is_the_same_text():
-    colored = verdict_table(**SAMPLE, use_color=True)
-    assert "\x1b[31mqueen\x1b[0m" in colored
-    for code in ("\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"):
-        colored = colored.replace(code, "")
-    lines = [line.rstrip() for line in colored.splitlines()]
-    assert lines == verdict_table(**SAMPLE).splitlines()
-
-
 def test_lists_of_different_length_are_refused():
     with pytest.raises(ValueError, match=r"have \[5, 5, 4, 5\]"):
         verdict_table(**{**SAMPLE, "probabilities": [0.1] * 4})

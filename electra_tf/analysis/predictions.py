@@ -28,7 +28,7 @@ _STEP = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Judged:
+class Predictions:
     """The tokens of all rows, concatenated: arrays [N].
 
     Attributes:
@@ -73,7 +73,7 @@ def _compiled(generator: Generator) -> Generator:
     return tf.function(lambda inputs: generator(inputs), reduce_retracing=True)
 
 
-def judge(
+def predict(
     inspector: Inspector,
     rows: Sequence[np.ndarray],
     generator: Generator | None = None,
@@ -83,7 +83,7 @@ def judge(
     batch_size: int = 32,
     log: Log = lambda line: None,
     name: str = "",
-) -> Judged:
+) -> Predictions:
     """Corrupts the rows, if there is a generator, and predicts replaced tokens.
 
     Mask rate and temperature default to pretraining's values. Masks depend on row index
@@ -96,7 +96,7 @@ def judge(
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
     lengths = np.array([len(row) for row in rows])
     order = np.argsort(lengths, kind="stable")
-    parts: list[tuple[np.ndarray, ...] | None] = [None] * len(rows)
+    parts: list[tuple[np.ndarray, ...]] = []
     progress = cli.Progress(len(rows), unit="row", log=log)
     for start in range(0, len(rows), batch_size):
         chosen = order[start : start + batch_size]
@@ -129,11 +129,11 @@ def judge(
             places = batch["masked_lm_positions"].numpy()[line, slot]
             best[line, places] = tf.argmax(guesses, -1).numpy()[line, slot]
         logits = inspector.detect(inputs).numpy().astype(np.float64)
-        for line, number in enumerate(chosen):
-            kept = np.flatnonzero((mask[line] > 0) & ~np.isin(ids[line], special))
-            columns = (ids, shown, logits, masked, best)
-            parts[number] = (*(column[line, kept] for column in columns), kept)
+        kept = (mask > 0) & ~np.isin(ids, special)
+        line, position = np.nonzero(kept)
+        columns = (column[kept] for column in (ids, shown, logits, masked, best))
+        parts.append((*columns, chosen[line], position))
         progress.update(min(start + batch_size, len(rows)), name)
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    owner = np.repeat(np.arange(len(rows)), [len(part[0]) for part in parts])
-    return Judged(*joined[:5], owner, joined[5])
+    in_order = np.lexsort((joined[6], joined[5]))
+    return Predictions(*(column[in_order] for column in joined))

@@ -1,10 +1,10 @@
-"""Batched corruption and judging against single rows, and their counts."""
+"""Batched corruptions and predictions against single rows, and their counts."""
 
 import numpy as np
 import pytest
 from scipy import special
 
-from electra_tf.analysis import Inspector, judged
+from electra_tf.analysis import Inspector, predictions
 from electra_tf.analysis.subject import read_text
 from electra_tf.data.records import write_shard
 from tests import tiny_run
@@ -21,7 +21,7 @@ def text(inspector, tmp_path_factory):
 
 
 def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
-    found = judged.judge(inspector, text.rows, batch_size=2)
+    found = predictions.predict(inspector, text.rows, batch_size=2)
     expected = [inspector.verdicts(line).probabilities[1:-1] for line in LINES]
     probabilities = special.expit(found.logits)
     np.testing.assert_allclose(probabilities, np.concatenate(expected), atol=1e-5)
@@ -32,12 +32,12 @@ def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
     assert set(found.best) == {-1}
 
 
-def test_corruption_touches_what_is_masked_and_is_judged(inspector, text):
-    own = judged.corruptions(inspector, text.counts)["own generator"]
-    found = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
-    again = judged.judge(inspector, text.rows, own, mask_rate=0.5, seed=3)
+def test_corruption_touches_what_is_masked(inspector, text):
+    own = predictions.corruptions(inspector, text.counts)["own generator"]
+    found = predictions.predict(inspector, text.rows, own, mask_rate=0.5, seed=3)
+    again = predictions.predict(inspector, text.rows, own, mask_rate=0.5, seed=3)
     with pytest.raises(ValueError, match="mask_rate must be"):
-        judged.judge(inspector, text.rows, own, mask_rate=0.0)
+        predictions.predict(inspector, text.rows, own, mask_rate=0.0)
     np.testing.assert_array_equal(found.shown, again.shown)
     assert found.is_replaced.any()
     assert (found.is_masked | ~found.is_replaced).all()
@@ -47,7 +47,7 @@ def test_corruption_touches_what_is_masked_and_is_judged(inspector, text):
     counts = [int(found.is_masked[found.row == row].sum()) for row in range(3)]
     assert counts == [6, 3, 1] or counts == [5, 3, 1]
     rows = [[2, *found.shown[found.row == row], 3] for row in range(3)]
-    plain = judged.judge(inspector, rows)
+    plain = predictions.predict(inspector, rows)
     np.testing.assert_allclose(found.logits, plain.logits, atol=1e-4)
 
 
@@ -55,10 +55,10 @@ def test_rates_of_generators_without_a_network(inspector, text):
     rows = [np.array([2, *[5] * 20, 3], np.int32)] * 60
     counts = np.zeros(len(TOKENS), np.int64)
     counts[5], counts[6] = 10**9, 10**9
-    kinds = judged.corruptions(inspector, counts)
+    kinds = predictions.corruptions(inspector, counts)
     assert [*kinds] == ["own generator", "unigram", "uniform"]
     found = {
-        name: judged.judge(inspector, rows, kinds[name], mask_rate=0.5)
+        name: predictions.predict(inspector, rows, kinds[name], mask_rate=0.5)
         for name in ("unigram", "uniform")
     }
     share = found["unigram"].is_replaced.sum() / found["unigram"].is_masked.sum()
