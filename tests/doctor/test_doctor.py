@@ -82,15 +82,13 @@ def with_metrics(subject, **values):
 def test_a_healthy_run(subject):
     findings = doctor.examine(subject)
     assert said(findings) == {}
-    assert {finding.trap for finding in findings} == doctor.CHECKS.keys() - {"recipe"}
+    assert {finding.trap for finding in findings} == doctor.CHECKS.keys()
 
 
 @pytest.mark.parametrize("name", ["small", "base", "large", "small_plus_plus", "tiny"])
 def test_shipped_configs(name):
     found = said(doctor.examine(read_flagfile(str(ROOT / "configs" / f"{name}.cfg"))))
-    assert found.keys() <= {("WARNING", "untrained positions")} | {
-        ("WARNING", "generator size")
-    }
+    assert found.keys() <= {("WARNING", "generator size")}
 
 
 # Traps of a run
@@ -100,9 +98,10 @@ def test_missing_and_damaged_files(tmp_path):
     folder = tiny_run.save(tmp_path)
     path = folder / "generator.keras"
     path.write_bytes(path.read_bytes()[:2000])
-    check(examine(folder), "PROBLEM", "files", "generator.keras")
+    found = said(examine(folder))
+    assert "generator.keras" in found["PROBLEM", "files"]
     path.unlink()
-    check(examine(folder), "WARNING", "heads", "there is no generator")
+    check(examine(folder), "WARNING", "files", "there is no generator")
     (folder / "vocab.txt").write_text(
         "".join(f"{t}\n" for t in TOKENS if t != "[MASK]")
     )
@@ -111,7 +110,7 @@ def test_missing_and_damaged_files(tmp_path):
     (folder / "vocab.txt").unlink()
     (folder / "discriminator.keras").unlink()
     found = said(examine(folder))
-    assert "an encoder without a head" in found["WARNING", "heads"]
+    assert "an encoder without a head" in found["WARNING", "files"]
     assert "no vocabulary" in found["WARNING", "vocabulary"]
     (folder / "encoder.keras").unlink()
     check(examine(folder), "PROBLEM", "files", "not in a known format")
@@ -161,7 +160,6 @@ CAPITALS = (*TOKENS[:5], *(t.title() for t in TOKENS[5:12]), *TOKENS[12:])
         (TOKENS[:-2] + TOKENS[:-3:-1], True, False, "PROBLEM", "not the one of train"),
         (TOKENS, False, True, "PROBLEM", "no token has a capital"),
         (CAPITALS, True, True, "WARNING", "7 tokens have capitals"),
-        (("[UNK]", "[PAD]", *TOKENS[2:]), True, True, "WARNING", "[PAD] has the id 1"),
     ],
 )
 def test_vocabularies_that_do_not_fit(
@@ -175,46 +173,43 @@ def test_vocabularies_that_do_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("role", "name", "value", "trap"),
+    ("role", "name", "value"),
     [
-        ("generator", "layer_1/output_kernel", np.nan, "finite weights"),
-        ("discriminator", "layer_0/qkv_kernel", 0, "untrained weights"),
+        ("generator", "layer_1/output_kernel", np.nan),
+        ("discriminator", "layer_0/qkv_kernel", 0),
     ],
 )
-def test_weights_with_traps(subject, role, name, value, trap):
+def test_weights_with_traps(subject, role, name, value):
     encoder = dict(subject.towers[role].encoder)
     encoder[name] = encoder[name] * value
     found = doctor.examine(with_tower(subject, role, encoder=encoder))
-    check(found, "PROBLEM", trap, name)
+    check(found, "PROBLEM", "weights", name)
 
 
 def test_weights_that_were_never_trained(subject, tmp_path):
     fresh = doctor.read(tiny_run.save(tmp_path, tiny.electra(vocab=len(TOKENS))))
-    check(doctor.examine(fresh), "PROBLEM", "untrained weights", "no part was trained")
+    check(doctor.examine(fresh), "PROBLEM", "weights", "no part was trained")
     head = fresh.towers["discriminator"].head
     found = doctor.examine(with_tower(subject, "discriminator", head=head))
     text = "discriminator: untrained: head"
-    check(found, "PROBLEM", "untrained weights", text)
+    check(found, "PROBLEM", "weights", text)
 
 
 @pytest.mark.parametrize(
-    ("values", "level", "trap", "text"),
+    ("values", "level", "text"),
     [
-        ({"discriminator_auc": 0.51}, "PROBLEM", "collapse", "AUC 0.510"),
-        ({"discriminator_recall": 0.0}, "WARNING", "collapse", "no token replaced"),
-        ({"replaced_fraction": 0.03}, "WARNING", "generator strength", "3.0% of all"),
-        ({"generator_accuracy": None}, "PROBLEM", "collapse", "the end: eval_gen"),
+        ({"discriminator_auc": 0.51, "discriminator_loss": 0.31}, "PROBLEM", "AUC 0.5"),
+        ({"replaced_fraction": 0.03}, "WARNING", "only 3.0% of the"),
+        ({"generator_accuracy": None}, "PROBLEM", "the end: eval_gen"),
     ],
 )
-def test_metrics_with_traps(subject, values, level, trap, text):
-    check(doctor.examine(with_metrics(subject, **values)), level, trap, text)
+def test_metrics_with_traps(subject, values, level, text):
+    check(doctor.examine(with_metrics(subject, **values)), level, "training", text)
 
 
-def test_positions_and_steps_that_were_never_trained(subject):
-    found = doctor.examine(with_flags(subject, max_seq_length=16))
-    check(found, "WARNING", "untrained positions", "at most 16 tokens")
+def test_a_run_that_did_not_end(subject):
     found = doctor.examine(with_flags(subject, num_train_steps=900))
-    check(found, "WARNING", "finished", "500 of 900 steps")
+    check(found, "WARNING", "training", "500 of 900 steps")
 
 
 # Traps of a config
@@ -241,9 +236,6 @@ BASE = {
         ({"learning_rate": 5e-4}, "PROBLEM", "learning rate", "ELECTRA-Small's learn"),
         ({"warmup_steps": 2_000_000}, "WARNING", "learning rate", "never reached"),
         ({"warmup_steps": 0}, "WARNING", "learning rate", "three to six times"),
-        ({"train_batch_size": 128}, "WARNING", "recipe", "train_batch_size 128"),
-        ({"hidden_size": 1024, "num_heads": 16}, "WARNING", "recipe", "mask_rate 0.15"),
-        ({"max_positions": 1024}, "WARNING", "untrained positions", "1024 rows"),
         ({"generator_hidden_size": 1.0}, "WARNING", "generator size", "1 of the width"),
     ],
 )
@@ -270,7 +262,7 @@ def pair(tmp_path):
 
 
 def test_hugging_face_pair(pair):
-    check(examine(pair[0]), "WARNING", "heads", "there is no generator")
+    check(examine(pair[0]), "WARNING", "files", "there is no generator")
     found = doctor.examine(doctor.read(*pair))
     check(found, "WARNING", "generator size", "0.75 of the width")
     tensors = load_file(pair[1] / "model.safetensors")
@@ -286,7 +278,7 @@ def test_hugging_face_pair(pair):
 
 def test_hugging_face_classifier():
     found = said(examine(GOLDEN / "classifier"))
-    assert "an encoder without a head" in found["WARNING", "heads"]
+    assert "an encoder without a head" in found["WARNING", "files"]
     assert "no token has a capital" in found["PROBLEM", "vocabulary"]
 
 
@@ -327,7 +319,6 @@ def test_command(tmp_path, capsys):
 
 def test_wrapped_output():
     findings = [doctor.Finding("PROBLEM", "word " * 40, "do " * 40, "trap")]
-    shown = report.shown(findings, width=80, use_color=True)
-    assert max(len(line) for line in shown.splitlines()[1:]) <= 80
-    assert shown.count("word") == 40
-    assert "\x1b[1;31mPROBLEM" in shown
+    shown = report.shown(findings)
+    assert max(map(len, shown.splitlines())) <= 100
+    assert (shown.count("word"), shown.count("do")) == (40, 40)
