@@ -113,7 +113,7 @@ class RunConfig(Group):
     )
     dry_run: bool = field(
         False,
-        "Print sizes, FLOPs, memory and data statistics, and write nothing.",
+        "Print sizes, FLOPs and data statistics, and write nothing.",
         resumable=True,
     )
 
@@ -496,7 +496,7 @@ class PretrainConfig:
           --distribution=mirrored --records='data/train-*.tfrecord' \
           --vocab_file=data/vocab.txt
 
-      # Print sizes, FLOPs, memory and data statistics without training.
+      # Print sizes, FLOPs and data statistics without training.
       python -m electra_tf pretrain --flagfile=configs/large.cfg --dry_run
 
     The same command resumes an interrupted run. Exit codes: 0 done, 1 error, 75 stopped

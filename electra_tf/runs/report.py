@@ -160,14 +160,10 @@ def dry_run(
     vocab_size: int,
     data: PretrainingData | None,
 ) -> str:
-    """Reports parameters, FLOPs, memory and data of a run without training it.
+    """Reports parameters, FLOPs and data of a run without training it.
 
     ``data`` is None if the records do not exist.
     """
-    run = config.run
-    rows = run.train_batch_size // run.gradient_accumulation_steps
-    memory = costs.memory(config, vocab_size)
-    parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in memory.items())
     models = {**model.artifacts(), "all, shared once": model}
     counts = ", ".join(f"{name} {parameters(part):,}" for name, part in models.items())
     line = "FLOPs {}: {:.3g} (matrix products), {:.3g} (the original's rules)"
@@ -187,7 +183,6 @@ def dry_run(
             summary(config, model, vocab_size, data and data.manifest),
             f"parameters: {counts}",
             *flops,
-            f"memory estimate in GiB on one device with {rows} rows at once: {parts}",
             f"{held_out}; one mask has {config.predictions_per_seq} slots per row",
             "dry run: nothing was trained.",
         ]

@@ -1,4 +1,4 @@
-"""FLOPs, parameters and memory of a pretraining run, computed from its config.
+"""FLOPs and parameters of a pretraining run, computed from its config.
 
 Letters: S sequence length, V vocabulary, E embedding size, D hidden size, F
 feed-forward size, N heads, L layers. Two rules count FLOPs:
@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
 from electra_tf.errors import UserError
-from electra_tf.layers.chunked import CHUNK_LOGITS
 
 # Cost of forward and backward pass in forward passes, by rule.
 RULES = {"original": 2, "matmul": 3}
@@ -47,11 +46,6 @@ class Head(NamedTuple):
     everywhere: bool = True
     is_trained: bool = True
 
-    @property
-    def has_logits(self) -> bool:
-        """Whether the head computes V float32 logits."""
-        return self.name in ("masked_lm", "logits", "relaxed_lookup")
-
     def share(self, config: PretrainConfig) -> float:
         """Returns the fraction of positions that the head processes."""
         some = config.predictions_per_seq / config.data.max_seq_length
@@ -59,12 +53,8 @@ class Head(NamedTuple):
 
 
 class Network(NamedTuple):
-    """A "generator" or "discriminator"; BERT's network is a discriminator.
+    """An encoder, or two ``towers`` with shared embeddings and concatenated outputs."""
 
-    Two ``towers`` share the embeddings; their outputs are concatenated.
-    """
-
-    role: str
     encoder: EncoderConfig
     vocab_size: int
     heads: tuple[Head, ...]
@@ -87,7 +77,7 @@ def phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
     """
     name, steps = config.objective.objective, config.run.num_train_steps
     heads = _discriminator_heads(config)
-    discriminator = Network("discriminator", config.encoder, vocab_size, heads)
+    discriminator = Network(config.encoder, vocab_size, heads)
     if not config.has_generator_network:
         return (Phase(name, steps, (discriminator,)),)
     generator = _generator(config, vocab_size)
@@ -129,7 +119,7 @@ def _generator(config: PretrainConfig, vocab_size: int) -> Network:
     elif config.training.training == "gumbel":
         heads.append(Head("relaxed_lookup", everywhere=False))
     encoder = config.generator_encoder
-    return Network("generator", encoder, vocab_size, tuple(heads), towers)
+    return Network(encoder, vocab_size, tuple(heads), towers)
 
 
 def step_flops(config: PretrainConfig, phase: Phase, *, rule: str) -> float:
@@ -207,7 +197,7 @@ def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
     sentence-level unit are not counted.
     """
     heads = _discriminator_heads(config)
-    main = Network("discriminator", config.encoder, vocab_size, heads)
+    main = Network(config.encoder, vocab_size, heads)
     d, layers = config.encoder, config.encoder.num_layers
     counts = {
         "embeddings": _embedding_count(d, vocab_size),
@@ -266,69 +256,6 @@ def _head_count(network: Network, head: Head) -> int:
     return output + 1
 
 
-def memory(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
-    """Estimates the bytes of one training step on one device, by part and in total.
-
-    With P parameters and a bytes per activation:
-
-        weights = 4 P,  gradients = 4 P trained at a time,
-        slots = 8 P trained in each phase (two float32 moments)
-        activations = a * values stored per token + 3 * 4 * logits
-
-    The last term is float32 logits, softmax and gradient at the predictions of each
-    vocabulary head (of one chunk if it runs everywhere). Add a margin of about a third
-    for kernel workspaces, the input pipeline and fragmentation.
-    """
-    counts = parameters(config, vocab_size)
-    # Shared parameters count as the discriminator's.
-    own = {"discriminator": counts["discriminator"]}
-    own["generator"] = counts.get("joint", counts["discriminator"]) - sum(own.values())
-    every = phases(config, vocab_size)
-    trained = [
-        sum(own[network.role] for network in phase.networks if network.is_trained)
-        for phase in every
-    ]
-    parts = {
-        "weights": 4 * sum(own.values()),
-        "gradients": 4 * max(trained),
-        "slots": 8 * sum(trained),
-        "activations": max(_activations(config, phase) for phase in every),
-    }
-    return {**parts, "total": sum(parts.values())}
-
-
-def _activations(config: PretrainConfig, phase: Phase) -> int:
-    length = config.data.max_seq_length
-    rows = config.run.train_batch_size // config.run.gradient_accumulation_steps
-    width = 4 if config.run.mixed_precision == "none" else 2
-    kept = logits = 0
-    for network in phase.networks:
-        if network.is_trained:
-            kept += _kept_per_token(network, length, remat=config.encoder.remat)
-        for head in network.heads:
-            if head.has_logits:
-                positions = round(head.share(config) * rows * length)
-                size = positions * network.vocab_size
-                # A head at every position computes its logits in chunks.
-                logits += min(size, CHUNK_LOGITS) if head.everywhere else size
-    return width * rows * length * kept + 12 * logits
-
-
-def _kept_per_token(network: Network, length: int, *, remat: bool) -> int:
-    """Returns the number of activations per token stored for the backward pass.
-
-    2 E + L (12 D + 2 F + N S). 12 D: input, query, key, value, context, both residual
-    sums, both layer norms, and their dropout. 2 F: before and after the activation. N
-    S: attention probabilities. With ``remat``: 2 E + L D and one layer's activations.
-    """
-    e = network.encoder
-    layer = 12 * e.hidden_size + 2 * e.intermediate_size + e.num_heads * length
-    embeddings = 2 * e.embedding_size
-    if remat:
-        return network.towers * (embeddings + e.num_layers * e.hidden_size) + layer
-    return network.towers * (embeddings + e.num_layers * layer)
-
-
 def check_fits(config: PretrainConfig, vocab_size: int) -> None:
     """Raises UserError if the weights alone need more memory than the machine has."""
     try:
@@ -338,7 +265,9 @@ def check_fits(config: PretrainConfig, vocab_size: int) -> None:
     layers = config.encoder.num_layers
     if config.has_generator_network:
         layers += config.generator_encoder.num_layers
-    needed = memory(config, vocab_size)["weights"] + _BYTES_OF_A_LAYER * layers
+    counts = parameters(config, vocab_size)
+    weights = 4 * counts.get("joint", counts["discriminator"])
+    needed = weights + _BYTES_OF_A_LAYER * layers
     if needed > available:
         names = ("hidden_size", "num_layers", "intermediate_size", "embedding_size")
         flags = [f"--{name}={getattr(config.encoder, name)}" for name in names]

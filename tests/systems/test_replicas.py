@@ -1,12 +1,10 @@
 """A batch split into replicas and micro-batches trains as the whole batch.
 
 Compares losses, metrics, gradient norms and weights of every registered system, with
-dropout and sampling. Each system has one of the cuts. ELECTRA_TF_EVERY_CUT=1 in the
-environment tests all combinations, which takes half an hour.
+dropout and sampling. Each system has one of the cuts.
 """
 
 import itertools
-import os
 
 import keras
 import numpy as np
@@ -62,7 +60,6 @@ CUTS = [
     (4, 1, "none"),
     (2, 1, "bfloat16"),
 ]
-EVERY = bool(os.environ.get("ELECTRA_TF_EVERY_CUT"))
 
 
 def trained(devices, micro_batches, precision, steps, lengths, **choices):
@@ -137,9 +134,7 @@ def test_devices_with_unequal_numbers_of_rows_equal_one():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cut"),
-    itertools.product(SYSTEMS, CUTS)
-    if EVERY
-    else zip(SYSTEMS, itertools.cycle(CUTS), strict=False),
+    zip(SYSTEMS, itertools.cycle(CUTS), strict=False),
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)),
 )
 def test_every_system_on_several_devices_equals_one(name, cut):
