@@ -16,6 +16,8 @@ import pytest
 import electra_tf as et
 from electra_tf import pretraining, tasks
 from electra_tf.api.base import TextModel
+from electra_tf.pretraining.adversarial import RewardBaseline
+from electra_tf.pretraining.masked_lm import Generator
 from electra_tf.tasks.heads import HiddenClassificationHead, TaggingHead
 from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
 from tests import tiny
@@ -27,7 +29,6 @@ PACKAGES = (
     "electra_tf",
     "electra_tf.api",
     "electra_tf.data",
-    "electra_tf.interop",
     "electra_tf.layers",
     "electra_tf.layers.losses",
     "electra_tf.pretraining",
@@ -198,7 +199,7 @@ EXAMPLES = {
     "GumbelElectra": lambda: adversarial(
         pretraining.GumbelElectra, gumbel_temperature=0.5
     ),
-    "RewardBaseline": lambda: pretraining.RewardBaseline(name="expected"),
+    "RewardBaseline": lambda: RewardBaseline(name="expected"),
     "UnigramGenerator": lambda: pretraining.UnigramGenerator(11),
     "TwoTowerGenerator": lambda: pretraining.TwoTowerGenerator(
         small_encoder("left", "left_to_right"),
@@ -262,7 +263,7 @@ EXAMPLES = {
         et.QuestionAnswering, SpanHead(8), "question_answering", beam_size=3
     ),
 }
-ABSTRACT = {pretraining.PretrainingModel, pretraining.Objective, TextModel}
+ABSTRACT = {pretraining.PretrainingModel, pretraining.Objective, Generator, TextModel}
 KINDS = (
     keras.layers.Layer,
     keras.optimizers.Optimizer,

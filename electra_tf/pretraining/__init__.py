@@ -14,11 +14,7 @@ The examples of this package continue this session:
     >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
 """
 
-from electra_tf.pretraining.adversarial import (
-    GumbelElectra,
-    ReinforceElectra,
-    RewardBaseline,
-)
+from electra_tf.pretraining.adversarial import GumbelElectra, ReinforceElectra
 from electra_tf.pretraining.annealing import ExponentialDecay, LinearChange
 from electra_tf.pretraining.base import PretrainingModel
 from electra_tf.pretraining.electra import Electra
@@ -26,7 +22,6 @@ from electra_tf.pretraining.electric import (
     Electric,
     EnergyModel,
     NoiseContrastiveEstimation,
-    pseudo_log_likelihood,
 )
 from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
 from electra_tf.pretraining.objectives import (
@@ -39,7 +34,6 @@ from electra_tf.pretraining.objectives import (
     SentenceDetection,
     TokenPrediction,
 )
-from electra_tf.pretraining.phases import Phase
 from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler, LeaveRows
 from electra_tf.pretraining.two_tower import TwoTowerGenerator
 
@@ -59,15 +53,12 @@ __all__ = [
     "MaskedLM",
     "NoiseContrastiveEstimation",
     "Objective",
-    "Phase",
     "PretrainingModel",
     "ReinforceElectra",
     "ReplacedTokenDetection",
     "ReplacedTokenDetector",
-    "RewardBaseline",
     "SentenceDetection",
     "TokenPrediction",
     "TwoTowerGenerator",
     "UnigramGenerator",
-    "pseudo_log_likelihood",
 ]

@@ -22,7 +22,6 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import PRETRAINING, check_batch
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
@@ -40,12 +39,6 @@ class RewardBaseline(keras.layers.Layer):
     """Expected reward at a position: b = -log sigmoid(w . h_G), appendix F.
 
     ``call`` maps hidden [.., D] to logits w . h_G, [..], initially 0 (a reward ln 2).
-
-    Examples:
-        >>> baseline = pretraining.RewardBaseline()
-        >>> logits = baseline(tf.zeros([1, 2, 16]))
-        >>> baseline.value(logits).numpy().round(3)  # in nats
-        array([[0.693, 0.693]], dtype=float32)
     """
 
     def __init__(self, **kwargs):
@@ -85,8 +78,7 @@ def policy_loss(
 ) -> tf.Tensor:
     """Returns the REINFORCE loss of each sample (appendix F; Williams, 1992).
 
-    Its gradient is -grad E R = -E [(R - b) grad log p_G(sample)]. All arguments have
-    one shape. No gradient flows into reward and baseline.
+    Its gradient is -E [(R - b) grad log p_G(sample)], with none for R and b.
     """
     return -tf.stop_gradient(reward - baseline) * log_likelihood
 
@@ -113,7 +105,9 @@ class _AdversarialElectra(Electra):
         self.adversarial_weight = adversarial_weight
         self._mixture = as_schedule(adversarial_weight)
         self._reward = TokenMean(name="reward")
-        self._mixture_value = Derived(self._weight, name="adversarial_weight")
+        self._mixture_value = Derived(
+            lambda: self._mixture(self.step), name="adversarial_weight"
+        )
         self._total_loss = total_loss(
             [
                 (self._likelihood.loss, self._likelihood_factor),
@@ -122,14 +116,11 @@ class _AdversarialElectra(Electra):
             ]
         )
 
-    def _weight(self) -> tf.Tensor | float:
-        return self._mixture(self.step)
-
     def _likelihood_factor(self) -> tf.Tensor | float:
-        return self.generator_weight * (1.0 - self._weight())
+        return self.generator_weight * (1.0 - self._mixture(self.step))
 
     def _adversarial_factor(self) -> tf.Tensor | float:
-        return self.generator_weight * self._weight()
+        return self.generator_weight * self._mixture(self.step)
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -195,10 +186,8 @@ class ReinforceElectra(_AdversarialElectra):
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
         """Returns the likelihood, policy and baseline, and discriminator terms."""
-        check_batch(PRETRAINING, batch)
+        corrupted = self._corrupt(batch, seed, training)
         positions, weights = batch["masked_lm_positions"], batch["masked_lm_weights"]
-        corrupted = self.corrupt(batch, seed=seed, training=training)
-        self._update_sampled_accuracy(corrupted)
         hidden = self.discriminator(
             corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)
         )
@@ -254,8 +243,7 @@ class GumbelElectra(_AdversarialElectra):
         if gumbel_temperature <= 0 or self.discriminator_weight <= 0:
             raise ValueError(
                 "gumbel_temperature and discriminator_weight must be positive, got "
-                f"{gumbel_temperature} and {self.discriminator_weight}: the generator "
-                "learns from the discriminator's gradient."
+                f"{gumbel_temperature} and {self.discriminator_weight}."
             )
         self.gumbel_temperature = gumbel_temperature
 
@@ -263,9 +251,7 @@ class GumbelElectra(_AdversarialElectra):
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
         """Returns likelihood and discriminator terms; J acts through the gradient."""
-        check_batch(PRETRAINING, batch)
-        corrupted = self.corrupt(batch, seed=seed, training=training)
-        self._update_sampled_accuracy(corrupted)
+        corrupted = self._corrupt(batch, seed, training)
         sampled_ids = corrupted.sampled_ids
         logits = self.sampler.distribution(
             corrupted.predicted.logits, batch["masked_lm_ids"], self.step
@@ -286,15 +272,13 @@ class GumbelElectra(_AdversarialElectra):
             batch["masked_lm_weights"] > 0,
             tf.where(corrupted.is_masked[..., tf.newaxis], 0.0, seen),
         )
-        rtd_logits = self.objective(
-            self.discriminator.encode_words(
-                words,
-                corrupted.inputs,
-                training=training,
-                seed=fold_in(seed, DISCRIMINATOR),
-            ),
+        hidden = self.discriminator.encode_words(
+            words,
+            corrupted.inputs,
             training=training,
+            seed=fold_in(seed, DISCRIMINATOR),
         )
+        rtd_logits = self.objective(hidden, training=training)
         self._rewards(rtd_logits, corrupted)
         return self._weighted_losses(rtd_logits, corrupted, totals)
 

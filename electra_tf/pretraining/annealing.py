@@ -1,7 +1,6 @@
 """Schedules of sampling temperatures and mixture weights.
 
-A schedule maps the number of updates (an integer scalar), counted from 0 in every
-phase, to a float32 scalar, like Keras's ``LearningRateSchedule``.
+A schedule maps the number of updates in a phase, from 0, to a float32 scalar.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ class ExponentialDecay(Serializable, keras.optimizers.schedules.LearningRateSche
     def __init__(self, start: float, end: float, time_constant: float):
         super().__init__()
         if time_constant <= 0:
-            raise ValueError(
-                f"time_constant is {time_constant}; it is a positive number of steps."
-            )
+            raise ValueError(f"time_constant must be positive, got {time_constant}.")
         self.start, self.end, self.time_constant = start, end, time_constant
 
     def __call__(self, step: tf.Tensor | None) -> tf.Tensor:
@@ -80,8 +77,6 @@ def as_schedule(value: float | Schedule) -> Schedule:
 
 def _elapsed(step: tf.Tensor | None, begin: int) -> tf.Tensor:
     if step is None:
-        raise ValueError(
-            "a schedule needs the step: pass step=model.step to the sampler."
-        )
+        raise ValueError("A schedule needs the step: pass step=model.step.")
     # Integer subtraction keeps the result exact below 2**24 steps.
     return tf.cast(tf.maximum(tf.cast(step, tf.int64) - begin, 0), tf.float32)

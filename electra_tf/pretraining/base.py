@@ -17,6 +17,7 @@ from electra_tf.layers.replicas import (
     seed_of_rows,
 )
 from electra_tf.layers.serialization import Serializable
+from electra_tf.layers.weights import check_positive
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -46,12 +47,8 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
         self, *, gradient_accumulation_steps: int = 1, seed: int = 0, **kwargs
     ):
         super().__init__(**kwargs)
-        count = gradient_accumulation_steps
-        if count < 1:
-            raise ValueError(
-                f"gradient_accumulation_steps must be at least 1, got {count}."
-            )
-        self.gradient_accumulation_steps = count
+        check_positive(gradient_accumulation_steps=gradient_accumulation_steps)
+        self.gradient_accumulation_steps = gradient_accumulation_steps
         self.seed = seed
         # Unlike the optimizer's counter, it also counts skipped float16 updates.
         self.step = self.add_weight(
@@ -75,7 +72,7 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             seed: int32 [3], for dropout and samples.
             training: whether dropout is on.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not define losses.")
+        raise NotImplementedError
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Counts the masked slots, real tokens and rows of this replica (float32)."""
@@ -98,19 +95,14 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
     def compile(
         self, optimizer: Any = "rmsprop", loss: None = None, **kwargs: Any
     ) -> None:
-        """Sets the optimizer; takes the arguments of ``keras.Model.compile``.
-
-        Raises:
-            ValueError: if given a loss or metrics; the model defines its own.
-        """
+        """Sets the optimizer; raises ValueError if given a loss or metrics."""
         given = {"loss": loss, **kwargs}
         names = ("loss", "loss_weights", "metrics", "weighted_metrics")
-        ignored = [name for name in names if given.get(name) is not None]
+        ignored = [f"{name}=" for name in names if given.get(name) is not None]
         if ignored:
             raise UserError(
-                f"compile({', '.join(f'{name}=' for name in ignored)}) has no effect: "
-                f"{type(self).__name__} computes its own losses and metrics. Leave "
-                "these arguments out."
+                f"compile({', '.join(ignored)}) has no effect: {type(self).__name__} "
+                "has its own losses and metrics."
             )
         super().compile(optimizer, **kwargs)
 
@@ -180,9 +172,8 @@ class PretrainingModel(Serializable, DistributedFit, keras.Model):
             index: tf.Tensor, sums: list[tf.Tensor]
         ) -> tuple[tf.Tensor, list[tf.Tensor]]:
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
-            gradients = self._gradients(
-                micro_batch, totals, at_row(seed, seed[2] + index * size)
-            )
+            own = at_row(seed, seed[2] + index * size)
+            gradients = self._gradients(micro_batch, totals, own)
             # Dense, because sparse embedding gradients have no fixed shape.
             dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
             return index + 1, [s + g for s, g in zip(sums, dense, strict=True)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-# Suffix of the scores of ``TrivialBaselines.copying``.
+# Suffix of the scores of copying visible tokens.
 COPYING = "_copying"
 
 
@@ -19,91 +19,72 @@ def log_frequencies(counts: np.ndarray) -> np.ndarray:
     return np.log(smoothed / smoothed.sum())
 
 
-class TrivialBaselines:
-    """Unigram distribution, most common token, and base rates.
+def trivial_scores(
+    counts: np.ndarray,
+    batches: Iterable[Mapping[str, np.ndarray]],
+    logs: Mapping[str, float],
+    mask_id: int | None = None,
+) -> dict[str, float]:
+    """Returns the trivial score of each held-out metric in ``logs`` that has one.
 
-    ``counts`` [V] are token counts of the training text without special tokens; raises
-    ValueError if they sum to 0. Pass ``mask_id`` if the generator reads masked text:
-    some targets stay visible and can be copied.
+    Args:
+        counts: token counts [V] of the training text without special tokens.
+        batches: the held-out batches.
+        logs: the held-out metrics, which also have the base rates.
+        mask_id: id of [MASK] if the generator reads masked text. Adds the scores of
+            copying visible tokens, with the suffix COPYING.
+
+    Raises ValueError if the training text has no tokens.
     """
-
-    def __init__(self, counts: np.ndarray, mask_id: int | None = None):
-        if counts.sum() == 0:
-            raise ValueError("The training text has no tokens.")
-        self._log_probabilities = log_frequencies(counts)
-        self._most_common = int(np.argmax(counts))
-        self._mask_id = mask_id
-        self._targets: list[np.ndarray] = []
-        self._shown: list[np.ndarray] = []
-
-    def update(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Adds the masked positions of one held-out batch."""
+    if counts.sum() == 0:
+        raise ValueError("The training text has no tokens.")
+    targets, shown = [], []
+    for batch in batches:
         used = batch["masked_lm_weights"] > 0
-        self._targets.append(batch["masked_lm_ids"][used])
-        if self._mask_id is not None:
+        targets.append(batch["masked_lm_ids"][used])
+        if mask_id is not None:
             read, where = batch["masked_input_ids"], batch["masked_lm_positions"]
-            self._shown.append(np.take_along_axis(read, where, axis=1)[used])
-
-    def generator(self) -> dict[str, float]:
-        """Returns unigram cross-entropy (nats) and most-common-token accuracy."""
-        return _summary(*self._unigram())
-
-    def copying(self) -> dict[str, float]:
-        """Returns the scores of copying visible tokens, or {} without ``mask_id``.
-
-        The probability of a visible token is the rate at which visible tokens are the
-        target; the rest of the mass is the unigram distribution.
-        """
-        if self._mask_id is None:
-            return {}
-        chances, right = self._unigram()
-        shown = np.concatenate(self._shown)
-        visible, kept = shown != self._mask_id, shown == np.concatenate(self._targets)
-        share = kept[visible].mean() if visible.any() else 0.0
-        mixed = share * kept + (1 - share) * chances
-        chances = np.where(visible, mixed, chances)
-        return _summary(chances, np.where(visible, kept, right))
-
-    def _unigram(self) -> tuple[np.ndarray, np.ndarray]:
-        targets = np.concatenate(self._targets)
-        return np.exp(self._log_probabilities[targets]), targets == self._most_common
-
-    def scores(self, logs: Mapping[str, float]) -> dict[str, float]:
-        """Returns the trivial score of each held-out metric in ``logs`` that has one.
-
-        Base rates come from ``logs``. Scores of ``copying`` get the suffix COPYING.
-        """
-        unigram, copying, values = self.generator(), self.copying(), {}
-        for prefix in ("generator", "masked_lm"):
-            for score, value in unigram.items():
-                values[f"{prefix}_{score}"] = value
-                if copying:
-                    values[f"{prefix}_{score}{COPYING}"] = copying[score]
-        everywhere = logs.get("replaced_fraction", 0.0)
-        # Rate among the positions in the loss.
-        rate = logs.get("replaced_masked_fraction", everywhere)
-        replaceable = logs.get("replaced_replaceable_fraction", rate)
-        corrupted = logs.get("corrupted_fraction", 0.0)
-        values |= {
-            "discriminator_loss": entropy(rate),
-            "discriminator_accuracy": max(rate, 1 - rate),
-            "discriminator_auc": 0.5,
-            "replaceable_loss": entropy(replaceable),
-            "replaceable_auc": 0.5,
-            "copy_auc": 0.5,
-            "sentence_loss": entropy(corrupted),
-            "sentence_accuracy": max(corrupted, 1 - corrupted),
-            # Keeps a token with probability 1 - rate, else samples the unigram
-            # distribution, ignoring samples that equal the token.
-            "prediction_loss": entropy(rate) + rate * unigram["loss"],
-            "prediction_accuracy": 1 - rate,
-            "corrected_accuracy": 0.0,
-        }
-        return {
-            name: value
-            for name, value in values.items()
-            if name.removesuffix(COPYING) in logs
-        }
+            shown.append(np.take_along_axis(read, where, axis=1)[used])
+    target = np.concatenate(targets)
+    chances = np.exp(log_frequencies(counts))[target]
+    right = target == np.argmax(counts)
+    unigram = _likelihood(chances, right)
+    predictors = {"": unigram}
+    if mask_id is not None:
+        # A visible token is the target with the rate at which visible tokens are; the
+        # rest of the mass is the unigram distribution.
+        token = np.concatenate(shown)
+        visible, kept = token != mask_id, token == target
+        rate = kept[visible].mean() if visible.any() else 0.0
+        chances = np.where(visible, rate * kept + (1 - rate) * chances, chances)
+        predictors[COPYING] = _likelihood(chances, np.where(visible, kept, right))
+    values = {
+        f"{prefix}_{score}{suffix}": value
+        for prefix in ("generator", "masked_lm")
+        for suffix, scores in predictors.items()
+        for score, value in scores.items()
+    }
+    # Rate among the positions in the loss.
+    everywhere = logs.get("replaced_fraction", 0.0)
+    rate = logs.get("replaced_masked_fraction", everywhere)
+    replaceable = logs.get("replaced_replaceable_fraction", rate)
+    corrupted = logs.get("corrupted_fraction", 0.0)
+    values |= {
+        "discriminator_loss": entropy(rate),
+        "discriminator_accuracy": max(rate, 1 - rate),
+        "discriminator_auc": 0.5,
+        "replaceable_loss": entropy(replaceable),
+        "replaceable_auc": 0.5,
+        "copy_auc": 0.5,
+        "sentence_loss": entropy(corrupted),
+        "sentence_accuracy": max(corrupted, 1 - corrupted),
+        # Keeps a token with probability 1 - rate, else samples the unigram
+        # distribution, ignoring samples that equal the token.
+        "prediction_loss": entropy(rate) + rate * unigram["loss"],
+        "prediction_accuracy": 1 - rate,
+        "corrected_accuracy": 0.0,
+    }
+    return {n: x for n, x in values.items() if n.removesuffix(COPYING) in logs}
 
 
 def entropy(rate: float) -> float:
@@ -112,5 +93,5 @@ def entropy(rate: float) -> float:
     return -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
 
 
-def _summary(chances: np.ndarray, right: np.ndarray) -> dict[str, float]:
+def _likelihood(chances: np.ndarray, right: np.ndarray) -> dict[str, float]:
     return {"loss": float(-np.log(chances).mean()), "accuracy": float(right.mean())}

@@ -74,7 +74,7 @@ class Electra(PretrainingModel):
         True
     """
 
-    # Whether a loss depends on the distribution that the samples came from.
+    # Whether a loss depends on the sampling distribution.
     _learns_from_samples = False
 
     def __init__(
@@ -93,9 +93,9 @@ class Electra(PretrainingModel):
         super().__init__(**kwargs)
         if self._learns_from_samples and not sampling_dropout:
             raise UserError(
-                f"{type(self).__name__} needs samples from the training forward pass; "
-                "sampling_dropout=False uses a second one. Set the generator's dropout "
-                "to 0 instead."
+                f"{type(self).__name__} needs samples of the training forward pass, "
+                "and sampling_dropout=False uses a second one: set the generator's "
+                "dropout to 0 instead."
             )
         self.generator = generator
         self.discriminator = discriminator
@@ -161,25 +161,26 @@ class Electra(PretrainingModel):
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
         """Returns the generator loss and the loss on the corrupted text."""
-        check_batch(PRETRAINING, batch)
-        corrupted = self.corrupt(batch, seed=seed, training=training)
-        self._update_sampled_accuracy(corrupted)
+        corrupted = self._corrupt(batch, seed, training)
         hidden = self.discriminator(
             corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)
         )
+        likelihood = self.generator.loss_of(
+            corrupted.predicted, batch, totals, self._likelihood
+        )
+        objective = self.objective.loss(hidden, corrupted, totals, training=training)
         return [
-            self.generator_weight
-            * self.generator.loss_of(
-                corrupted.predicted, batch, totals, self._likelihood
-            ),
-            self.discriminator_weight
-            * self.objective.loss(hidden, corrupted, totals, training=training),
+            self.generator_weight * likelihood,
+            self.discriminator_weight * objective,
         ]
 
-    def _update_sampled_accuracy(self, corrupted: Corrupted) -> None:
-        batch = corrupted.batch
+    def _corrupt(self, batch: Batch, seed: tf.Tensor, training: bool) -> Corrupted:
+        """Checks and corrupts a batch; updates ``sampled_accuracy``."""
+        check_batch(PRETRAINING, batch)
+        corrupted = self.corrupt(batch, seed=seed, training=training)
         is_right = corrupted.sampled_ids == batch["masked_lm_ids"]
         self._sampled_accuracy.update_state(is_right, batch["masked_lm_weights"])
+        return corrupted
 
     def corrupt(
         self, batch: Batch, *, seed: tf.Tensor, training: bool = False
@@ -199,8 +200,8 @@ class Electra(PretrainingModel):
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Corrupts a batch and returns the discriminator's predictions, no dropout.
 
-        Returns corrupted_ids int32, is_masked, is_replaced and is_replaceable bool, and
-        the objective's predictions (replaced_probability float32), each [B, S].
+        Returns corrupted_ids, is_masked, is_replaced, is_replaceable and the
+        objective's ``answer``, each [B, S].
         """
         corrupted = self.corrupt(batch, seed=seed)
         hidden = self.discriminator(corrupted.inputs)

@@ -11,15 +11,13 @@ Letters: B batch, S sequence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import derive_inputs, scatter_positions
+from electra_tf.features import scatter_positions
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining.electra import Electra
@@ -101,7 +99,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         )
 
     def as_model(self, encoder: TextEncoder) -> EnergyModel:
-        """Returns the encoder with its head as an ``EnergyModel``."""
+        """Returns an ``EnergyModel`` of the encoder and this head."""
         return EnergyModel(encoder, self)
 
     def get_config(self) -> dict[str, Any]:
@@ -113,9 +111,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class EnergyModel(Discriminator):
-    """A trained Electric without its generator.
-
-    ``call`` returns energies E(x)_t, [B, S] float32, not replaced-token logits.
+    """A trained Electric without its generator; returns energies E(x)_t [B, S].
 
     Examples:
         >>> objective = pretraining.NoiseContrastiveEstimation()
@@ -134,10 +130,11 @@ class Electric(Electra):
     the NCE reaches the generator, neither through the samples nor through log q.
 
     ``call`` returns the energies E(x)_t [B, S], like ``detector()``, the
-    ``discriminator.keras`` of a run. See ``pseudo_log_likelihood``.
+    ``discriminator.keras`` of a run. The sum of -E(x)_t over a text is its
+    pseudo-log-likelihood (section 3; ``electra-tf score --method=energy``).
 
-    The default objective is ``NoiseContrastiveEstimation()``. Raises ValueError for a
-    sampler with a temperature or ``disallow_correct``: log q is the plain softmax.
+    Raises ValueError for a sampler with a temperature or ``disallow_correct``: log q is
+    the plain softmax.
 
     Examples:
         >>> model = pretraining.Electric(towers, discriminator)
@@ -158,55 +155,6 @@ class Electric(Electra):
         temperature = getattr(self.sampler, "temperature", 1)
         if temperature != 1 or getattr(self.sampler, "disallow_correct", False):
             raise UserError(
-                "Electric takes log q from the softmax of the generator's logits: the "
-                "sampler must draw from it, with temperature=1 and without "
-                "disallow_correct."
+                "Electric takes log q from the softmax of the generator's logits: its "
+                "sampler needs temperature=1 and no disallow_correct."
             )
-
-
-def pseudo_log_likelihood(
-    model: Callable[..., tf.Tensor],
-    tokenizer: Callable,
-    texts: Sequence[str],
-    *,
-    max_seq_length: int = 128,
-    batch_size: int = 32,
-) -> np.ndarray:
-    """Computes the sum of log p(token | all others) over each text in one pass.
-
-    Section 3 of the Electric paper: PLL(x) is the sum of -E(x)_t, with Z = 1 as in
-    training. [CLS] and [SEP], whose energies are untrained, are excluded. Compare only
-    texts of similar length, such as the hypotheses of a speech recognizer.
-
-    ``model`` is an ``Electric`` or the ``discriminator.keras`` of its run, with the
-    run's ``WordPiece`` as ``tokenizer``. Texts are truncated to ``max_seq_length`` with
-    [CLS] and [SEP]. Returns one float64 per text, in nats.
-
-    Examples:
-        >>> tokenizer = et.load("mini").tokenizer
-        >>> table = et.layers.TextEmbedding(len(tokenizer.vocabulary), 16)
-        >>> encoder = et.TextEncoder(table, hidden_size=32, **small)
-        >>> objective = pretraining.NoiseContrastiveEstimation()
-        >>> model = pretraining.EnergyModel(encoder, objective)
-        >>> texts = ["the cat sat.", "it ran."]
-        >>> pretraining.pseudo_log_likelihood(model, tokenizer, texts).shape
-        (2,)
-    """
-    vocabulary = tokenizer.vocabulary
-    scores = []
-    for start in range(0, len(texts), batch_size):
-        rows = [
-            [vocabulary.cls_id, *ids[: max_seq_length - 2], vocabulary.sep_id]
-            for ids in tokenizer.encode(texts[start : start + batch_size])
-        ]
-        ragged = tf.ragged.constant(rows, tf.int32)
-        lengths = tf.cast(ragged.row_lengths(), tf.int32)
-        ids = ragged.to_tensor(vocabulary.pad_id, shape=[None, max_seq_length])
-        mask = tf.sequence_mask(lengths, max_seq_length, tf.int32)
-        inputs = derive_inputs(ids, mask, vocabulary.sep_id)
-        energies = np.asarray(model(inputs), np.float64)
-        # Positions between [CLS] and the final [SEP].
-        inner = np.arange(max_seq_length)[None] < np.asarray(lengths)[:, None] - 1
-        inner[:, 0] = False
-        scores.extend(-(energies * inner).sum(axis=1))
-    return np.array(scores)

@@ -24,27 +24,67 @@ from electra_tf.pretraining.samplers import corrupt
 
 
 class Prediction(NamedTuple):
-    """Output of a masked-LM generator.
-
-    Attributes:
-        logits: [B, P, V] float32 at the masked positions.
-        hidden: [B, S, D] last hidden states, or None without a network.
-    """
+    """Logits [B, P, V] at the masked positions, and last hidden states [B, S, D]."""
 
     logits: tf.Tensor
     hidden: tf.Tensor | None = None
 
 
+def masked_cross_entropy(
+    generator: keras.Model,
+    predicted: Prediction,
+    batch: Batch,
+    totals: Batch,
+    metrics: Likelihood,
+) -> tf.Tensor:
+    """Returns this replica's part of the mean over masked slots; updates ``metrics``.
+
+    A method ``loss_of`` of the generators below.
+    """
+    logits = predicted.logits
+    targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+    values = losses.token_cross_entropy_for(generator.compute_dtype)(logits, targets)
+    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    metrics.update_state(values, best == targets, weights)
+    return losses.weighted_mean(values, weights, totals["masked"])
+
+
+class Generator(PretrainingModel):
+    """Base class of generators with networks; trained alone, it minimizes ``loss_of``.
+
+    Subclasses define ``predictions`` and ``loss_of``. ``prefix`` begins the names of
+    the metrics.
+    """
+
+    prefix = "generator"
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._likelihood = Likelihood(self.prefix)
+        self._total_loss = total_loss([(self._likelihood.loss, 1.0)])
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """Metrics ``loss``, and loss (nats) and accuracy of the predictions."""
+        return [self._total_loss, self._likelihood.loss, self._likelihood.accuracy]
+
+    def compute_losses(
+        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
+    ) -> list[tf.Tensor]:
+        """Returns the cross-entropy of the predicted tokens."""
+        check_batch(PRETRAINING, batch)
+        predicted = self.predictions(batch, training=training, seed=seed)
+        return [self.loss_of(predicted, batch, totals, self._likelihood)]
+
+
 @keras.saving.register_keras_serializable(package="electra_tf")
-class MaskedLM(PretrainingModel):
+class MaskedLM(Generator):
     """BERT without next-sentence prediction, and the generator of ``Electra``.
 
     The vocabulary head at the masked positions is tied to the encoder's word table.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> encoder = et.TextEncoder(table, num_layers=1, hidden_size=32, num_heads=2)
-        >>> bert = et.MaskedLM(encoder)
+        >>> bert = et.MaskedLM(et.TextEncoder(table, hidden_size=32, **small))
         >>> ids = tf.constant([[2, 4, 9, 3]])  # 4 is [MASK]
         >>> inputs = {
         ...     "masked_input_ids": ids,
@@ -54,19 +94,15 @@ class MaskedLM(PretrainingModel):
         TensorShape([1, 1, 100])
     """
 
+    prefix = "masked_lm"
+    loss_of = masked_cross_entropy
+
     def __init__(self, encoder: TextEncoder, **kwargs):
         super().__init__(**kwargs)
         self.encoder = encoder
         self.head = MaskedLMHead(encoder.embeddings, name="masked_lm_head")
         self.head.build((None, None, encoder.hidden_size))
-        self._likelihood = Likelihood("masked_lm")
-        self._total_loss = total_loss([(self._likelihood.loss, 1.0)])
         self.built = True
-
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        """``loss``, ``masked_lm_loss`` (nats) and ``masked_lm_accuracy``."""
-        return [self._total_loss, self._likelihood.loss, self._likelihood.accuracy]
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
@@ -86,14 +122,6 @@ class MaskedLM(PretrainingModel):
         hidden = self.encoder(shown, training=training, seed=seed)
         return Prediction(self.head(hidden, inputs["masked_lm_positions"]), hidden)
 
-    def loss_of(
-        self, predicted: Prediction, batch: Batch, totals: Batch, metrics: Likelihood
-    ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss; updates ``metrics``."""
-        return masked_cross_entropy(
-            predicted.logits, batch, totals, metrics, self.compute_dtype
-        )
-
     def artifacts(self) -> dict[str, keras.Model]:
         """Returns the models to save at the end of a run, by file name."""
         return {"encoder": self.encoder, "generator": self}
@@ -108,10 +136,7 @@ class MaskedLM(PretrainingModel):
         return copy
 
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Fills the masked positions with the most probable tokens.
-
-        Returns corrupted_ids int32, is_masked and is_replaced bool, each [B, S].
-        """
+        """Fills the masked positions with the most probable tokens."""
         del seed
         predicted = tf.argmax(self(batch), axis=-1, output_type=tf.int32)
         filled = corrupt(batch, predicted)
@@ -120,32 +145,6 @@ class MaskedLM(PretrainingModel):
             "is_masked": filled.is_masked,
             "is_replaced": filled.is_replaced,
         }
-
-    def compute_losses(
-        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
-    ) -> list[tf.Tensor]:
-        """Returns the cross-entropy at the masked positions (section 2)."""
-        check_batch(PRETRAINING, batch)
-        predicted = self.predictions(batch, training=training, seed=seed)
-        return [self.loss_of(predicted, batch, totals, self._likelihood)]
-
-
-def masked_cross_entropy(
-    logits: tf.Tensor,
-    batch: Batch,
-    totals: Batch,
-    metrics: Likelihood,
-    compute_dtype: str,
-) -> tf.Tensor:
-    """Computes the cross-entropy of logits [B, P, V] and updates the metrics.
-
-    Returns this replica's part of the mean over ``totals["masked"]``.
-    """
-    targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-    values = losses.token_cross_entropy_for(compute_dtype)(logits, targets)
-    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    metrics.update_state(values, predicted == targets, weights)
-    return losses.weighted_mean(values, weights, totals["masked"])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -161,6 +160,8 @@ class UnigramGenerator(Serializable, keras.Model):
         >>> generator = pretraining.UnigramGenerator(5)
         >>> generator.set_counts(np.array([0, 0, 3, 1, 0]))
     """
+
+    loss_of = masked_cross_entropy
 
     def __init__(self, vocab_size: int, **kwargs):
         super().__init__(**kwargs)
@@ -199,14 +200,6 @@ class UnigramGenerator(Serializable, keras.Model):
     ) -> Prediction:
         """Returns the logits at the masked positions."""
         return Prediction(self(inputs))
-
-    def loss_of(
-        self, predicted: Prediction, batch: Batch, totals: Batch, metrics: Likelihood
-    ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss; updates ``metrics``."""
-        return masked_cross_entropy(
-            predicted.logits, batch, totals, metrics, self.compute_dtype
-        )
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns {}: the loss counts only masked slots."""

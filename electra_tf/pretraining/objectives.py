@@ -35,8 +35,8 @@ class Objective(Serializable, keras.layers.Layer):
     """Base class of the discriminator objectives of ``Electra``.
 
     A subclass creates its head in ``build(hidden_shape)`` and defines ``call``,
-    ``loss`` and two attributes: ``loss_metric``, the metric of its loss, and
-    ``step_metrics``, all metrics that ``loss`` updates, in display order.
+    ``loss``, ``loss_metric`` (the metric of its loss) and ``step_metrics`` (all metrics
+    that ``loss`` updates, in display order).
 
     Examples:
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
@@ -50,27 +50,26 @@ class Objective(Serializable, keras.layers.Layer):
 
         ``inputs`` are the encoder inputs. ``training`` changes only the speed.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not define call.")
+        raise NotImplementedError
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
         """Returns this replica's part of the mean loss and updates the metrics.
 
-        The loss of ``hidden`` [B, S, D], a sum over the local rows, is divided by one
-        of the ``totals``, the global counts "masked", "tokens" and "rows".
+        It is a sum over the local rows divided by one of the ``totals``, the global
+        counts "masked", "tokens" and "rows".
         """
-        raise NotImplementedError(f"{type(self).__name__} does not define loss.")
+        raise NotImplementedError
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
         """Returns the replaced-token labels, bool [B, S]."""
         return corrupted.is_replaced
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns the predictions for text samples: a dictionary of [B, S] tensors.
+        """Returns predictions for text samples, [B, S], by name.
 
-        Keys are ``replaced_probability``, ``predicted_ids`` or
-        ``predicted_masked_ids``; {} displays the plain text.
+        Names are replaced_probability, predicted_ids or predicted_masked_ids.
         """
         del hidden, corrupted
         return {}
@@ -109,15 +108,12 @@ class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReplacedTokenDetector(Discriminator):
-    """A trained ``ReplacedTokenDetection`` model.
-
-    ``call`` returns rtd_logits [B, S] float32; > 0 is replaced.
+    """A trained ``ReplacedTokenDetection``; its logits [B, S] are > 0 if replaced.
 
     Examples:
         >>> objective = et.ReplacedTokenDetection()
         >>> detector = et.ReplacedTokenDetector(discriminator, objective)
-        >>> logits = detector({"input_ids": tf.constant([[2, 7, 9, 3]])})
-        >>> tf.sigmoid(logits).shape  # how likely each token was replaced
+        >>> detector({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
         TensorShape([1, 4])
     """
 
@@ -136,8 +132,6 @@ class ReplacedTokenDetection(Objective):
     Examples:
         >>> objective = et.ReplacedTokenDetection("masked")  # Table 5, "ELECTRA 15%"
         >>> model = et.Electra(generator, discriminator, objective=objective)
-        >>> objective(tf.zeros([1, 4, 32])).shape  # a logit per token
-        TensorShape([1, 4])
     """
 
     def __init__(self, positions: str = "all", **kwargs):
@@ -363,11 +357,6 @@ class JointObjective(Objective):
 class _TokenObjective(Objective):
     """Base class with a vocabulary head tied to the discriminator's ``embeddings``."""
 
-    # Metrics of the replaced fraction at the loss's positions, if not all real tokens.
-    rates: tuple[str, ...] = ()
-    # Key of the predictions in ``answer``.
-    answers = "predicted_ids"
-
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(**kwargs)
         self.embeddings = embeddings
@@ -375,25 +364,12 @@ class _TokenObjective(Objective):
         self._replaced = TokenMean(name="replaced_fraction")
         self._accuracy = TokenMean(name="prediction_accuracy")
         self._corrected = TokenMean(name="corrected_accuracy")
-        self._rates = tuple(TokenMean(name=name) for name in self.rates)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the head for hidden states of shape [B, S, D]."""
         self.head = MaskedLMHead(self.embeddings, name="token_head")
         self.head.build(hidden_shape)
         self.built = True
-
-    @property
-    def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics over the loss's positions; ``replaced_fraction`` is of all tokens."""
-        means = [self.loss_metric, self._replaced, *self._rates]
-        return [*means, self._accuracy, self._corrected]
-
-    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns the most probable original tokens, int32 [B, S]."""
-        shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
-        predicted = self._predict(hidden, self._rows(hidden), shown)
-        return {self.answers: tf.reshape(predicted, known_shape(hidden)[:2])}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
         """Returns a model of the encoder and this head, tied to the encoder's table."""
@@ -411,14 +387,9 @@ class _TokenObjective(Objective):
         return self.head.transform(tf.reshape(hidden, [-1, hidden.shape[-1]]))
 
     def _normalizer(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns logsumexp and argmax of each row's logits, both [R]."""
         table = self.embeddings.word_table()
         return chunked.log_normalizer(rows, table, self.head.output_bias)
-
-    def _predict(
-        self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns the most probable token of each row; ``shown`` are the input ids."""
-        raise NotImplementedError
 
     def _update_metrics(
         self,
@@ -428,16 +399,12 @@ class _TokenObjective(Objective):
         is_right: tf.Tensor,
         is_replaced: tf.Tensor,
     ) -> None:
-        self._replaced.update_state(
-            corrupted.is_replaced, corrupted.inputs["input_mask"]
-        )
+        real = corrupted.inputs["input_mask"]
+        self._replaced.update_state(corrupted.is_replaced, real)
         self.loss_metric.update_state(values, weights)
-        for metric in self._rates:
-            metric.update_state(is_replaced, weights)
         self._accuracy.update_state(is_right, weights)
-        weights = tf.cast(weights, tf.float32)
-        replaced_weights = weights * tf.cast(is_replaced, tf.float32)
-        self._corrected.update_state(is_right, replaced_weights)
+        weights = tf.cast(weights, tf.float32) * tf.cast(is_replaced, tf.float32)
+        self._corrected.update_state(is_right, weights)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -453,17 +420,23 @@ class TokenPrediction(_TokenObjective):
         >>> model = et.Electra(generator, discriminator, objective=objective)
     """
 
-    rates = ("replaced_masked_fraction",)
-    answers = "predicted_masked_ids"
+    def __init__(self, embeddings: TextEmbedding, **kwargs):
+        super().__init__(embeddings, **kwargs)
+        self._replaced_masked = TokenMean(name="replaced_masked_fraction")
+
+    @property
+    def step_metrics(self) -> list[keras.metrics.Metric]:
+        """Metrics over the masked slots; ``replaced_fraction`` is of all tokens."""
+        fractions = [self._replaced, self._replaced_masked]
+        return [self.loss_metric, *fractions, self._accuracy, self._corrected]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
         """Returns token logits, float32 [B, S, V], of hidden [B, S, D]."""
         del inputs, training
-        batch, length = known_shape(hidden)[:2]
-        positions = tf.tile(tf.range(length)[tf.newaxis], [batch, 1])
-        return self.head(hidden, positions)
+        logits = self.head.logits(self._rows(hidden))
+        return tf.reshape(logits, [*known_shape(hidden)[:2], logits.shape[-1]])
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
@@ -478,13 +451,13 @@ class TokenPrediction(_TokenObjective):
         is_right = tf.argmax(logits, axis=-1, output_type=tf.int32) == targets
         is_replaced = tf.gather(corrupted.is_replaced, positions, batch_dims=1)
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
+        self._replaced_masked.update_state(is_replaced, weights)
         return losses.weighted_mean(values, weights, totals["masked"])
 
-    def _predict(
-        self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
-    ) -> tf.Tensor:
-        del hidden, shown
-        return self._normalizer(rows)[1]
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
+        """Returns predicted_masked_ids, int32 [B, S]."""
+        best = self._normalizer(self._rows(hidden))[1]
+        return {"predicted_masked_ids": tf.reshape(best, known_shape(hidden)[:2])}
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -517,21 +490,21 @@ class CopyingTokenPrediction(_TokenObjective):
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Adds ``copy_auc``, the AUC of the copy gate for replaced tokens."""
-        return [*super().step_metrics, self._copy_auc]
+        """Metrics over real tokens; ``copy_auc`` is of the gate, for replaced ones."""
+        scores = [self._accuracy, self._corrected, self._copy_auc]
+        return [self.loss_metric, self._replaced, *scores]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch, training: bool = False
     ) -> tf.Tensor:
         """Returns log p of every token, float32 [B, S, V], without chunking."""
         del training
-        shown = tf.reshape(inputs["input_ids"], [-1])
         logits = self.head.logits(self._rows(hidden))
-        size = self.embeddings.vocab_size
-        is_shown = tf.one_hot(shown, size, on_value=True, off_value=False)
+        shown = tf.reshape(inputs["input_ids"], [-1])
+        is_shown = tf.one_hot(shown, logits.shape[-1], on_value=True, off_value=False)
         gate = self._gate(hidden)[:, tf.newaxis]
         scores = _log_mixture(gate, tf.nn.log_softmax(logits), is_shown)
-        return tf.reshape(scores, [*known_shape(hidden)[:2], size])
+        return tf.reshape(scores, [*known_shape(hidden)[:2], logits.shape[-1]])
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
@@ -550,6 +523,13 @@ class CopyingTokenPrediction(_TokenObjective):
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
         self._copy_auc.update_state(is_replaced, -tf.stop_gradient(gate), weights)
         return losses.weighted_mean(values, weights, totals["tokens"])
+
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
+        """Returns predicted_ids, int32 [B, S]."""
+        shown, rows = corrupted.inputs["input_ids"], self._rows(hidden)
+        gate, flat = self._gate(hidden), tf.reshape(shown, [-1])
+        predicted = self._mode(rows, gate, *self._normalizer(rows), flat)
+        return {"predicted_ids": tf.reshape(predicted, known_shape(shown))}
 
     def _gate(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns the logits [R] of copying."""
@@ -573,12 +553,6 @@ class CopyingTokenPrediction(_TokenObjective):
         copied = _log_mixture(gate, self._logit(rows, shown) - normalizer, True)
         predicted = _log_mixture(gate, self._logit(rows, best) - normalizer, False)
         return tf.where(copied >= predicted, shown, best)
-
-    def _predict(
-        self, hidden: tf.Tensor, rows: tf.Tensor, shown: tf.Tensor
-    ) -> tf.Tensor:
-        normalizer, best = self._normalizer(rows)
-        return self._mode(rows, self._gate(hidden), normalizer, best, shown)
 
 
 def _log_mixture(

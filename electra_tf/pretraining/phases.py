@@ -17,19 +17,10 @@ from electra_tf.pretraining.base import PretrainingModel
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A number of updates of one model.
+    """``steps`` updates of a model, whose part ``frozen`` is not trained.
 
-    Attributes:
-        name: name of the phase, also in the names of the optimizer's variables.
-        model: the model to train.
-        steps: number of updates.
-        frozen: a part of the model that is used but not trained.
-        hand_over: called before the first step, that is, at ``model.step`` 0.
-
-    Examples:
-        >>> first = pretraining.Phase("generator", generator, steps=100)
-        >>> model = et.Electra(generator, discriminator)
-        >>> second = pretraining.Phase("both", model, steps=100, frozen=generator)
+    ``name`` is part of the names of the optimizer's variables. ``hand_over`` is called
+    before the first step, that is, at ``model.step`` 0.
     """
 
     name: str

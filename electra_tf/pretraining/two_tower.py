@@ -13,25 +13,24 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from electra_tf.features import ENCODER_INPUTS, PRETRAINING, check_batch
+from electra_tf.features import ENCODER_INPUTS
 from electra_tf.layers import MaskedLMHead, chunked, losses, split_seed
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.weights import copy_own_weights
-from electra_tf.pretraining.base import Batch, PretrainingModel
+from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.electra import Electra
-from electra_tf.pretraining.metrics import Likelihood, total_loss
+from electra_tf.pretraining.masked_lm import Generator
+from electra_tf.pretraining.metrics import Likelihood
 from electra_tf.pretraining.samplers import candidates
 
 
 class Cloze(NamedTuple):
     """Output of the two towers on an unmasked text.
 
-    Attributes:
-        logits: [B, P, V] float32 at the masked positions, without gradient.
-        values: [B, S] float32, -log q(token | its context), in nats.
-        is_best: [B, S] bool, whether the token is the most probable one.
+    ``logits`` [B, P, V] at the masked positions have no gradient. ``values`` [B, S] are
+    -log q(token | its context) in nats; ``is_best`` [B, S] marks most probable tokens.
     """
 
     logits: tf.Tensor
@@ -40,7 +39,7 @@ class Cloze(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TwoTowerGenerator(PretrainingModel):
+class TwoTowerGenerator(Generator):
     """q(token t | all others) from two causal Transformers.
 
     Both towers read the *unmasked* text. The left-to-right state at t - 1 and the
@@ -59,8 +58,6 @@ class TwoTowerGenerator(PretrainingModel):
 
     Examples:
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
-        >>> towers.count_params() > 0
-        True
     """
 
     def __init__(
@@ -80,34 +77,20 @@ class TwoTowerGenerator(PretrainingModel):
             )
         if not special_ids:
             raise ValueError(
-                "TwoTowerGenerator needs special_ids, the ids of [CLS], [SEP] and "
-                "[MASK], got none: it predicts every other token of a text."
+                "TwoTowerGenerator needs special_ids, the ids of [CLS], [SEP], [MASK]."
             )
         self.left = left
         self.right = right
         self.special_ids = tuple(special_ids)
         self.head = MaskedLMHead(left.embeddings, name="masked_lm_head")
         self.head.build((None, None, left.hidden_size + right.hidden_size))
-        self._likelihood = Likelihood("generator")
-        self._total_loss = total_loss([(self._likelihood.loss, 1.0)])
         self.built = True
 
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        """``loss``, ``generator_loss`` (nats) and ``generator_accuracy``."""
-        return [self._total_loss, self._likelihood.loss, self._likelihood.accuracy]
-
-    def candidates(self, batch: Batch) -> tf.Tensor:
-        """Returns a mask of the predicted tokens, bool [B, S]: real and not special."""
-        return candidates(batch, self.special_ids)
-
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Adds the number of candidates."""
-        candidates = tf.cast(self.candidates(batch), tf.float32)
-        return {
-            **super().local_counts(batch),
-            "candidates": tf.reduce_sum(candidates),
-        }
+        """Adds the number of candidates: real tokens that are not special."""
+        predicted = tf.cast(candidates(batch, self.special_ids), tf.float32)
+        counts = super().local_counts(batch)
+        return {**counts, "candidates": tf.reduce_sum(predicted)}
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
@@ -141,17 +124,9 @@ class TwoTowerGenerator(PretrainingModel):
         self, predicted: Cloze, batch: Batch, totals: Batch, metrics: Likelihood
     ) -> tf.Tensor:
         """Returns this replica's part of the mean over all candidates."""
-        candidates = self.candidates(batch)
-        metrics.update_state(predicted.values, predicted.is_best, candidates)
-        return losses.weighted_mean(predicted.values, candidates, totals["candidates"])
-
-    def compute_losses(
-        self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
-    ) -> list[tf.Tensor]:
-        """Returns the cross-entropy at all candidates (section 2)."""
-        check_batch(PRETRAINING, batch)
-        predicted = self.predictions(batch, training=training, seed=seed)
-        return [self.loss_of(predicted, batch, totals, self._likelihood)]
+        weights = candidates(batch, self.special_ids)
+        metrics.update_state(predicted.values, predicted.is_best, weights)
+        return losses.weighted_mean(predicted.values, weights, totals["candidates"])
 
     def standalone(self) -> TwoTowerGenerator:
         """Returns this model, or a copy with embeddings of its own."""

@@ -28,7 +28,7 @@ from electra_tf.folders import pretraining as layout
 from electra_tf.folders.cards import pretraining_card
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import TrivialBaselines
+from electra_tf.pretraining.baselines import trivial_scores
 from electra_tf.pretraining.phases import Phase, remaining
 from electra_tf.runs import report, warm_start
 from electra_tf.runs.curves import plot_curves
@@ -473,9 +473,7 @@ def _held_out_scores(
         return {}, {}, {}
     scores, intervals = report.evaluate(run.model, run.held_out)
     mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
-    trivial = TrivialBaselines(run.data.token_counts, mask_id)
-    for batch in run.held_out:
-        trivial.update({name: value.numpy() for name, value in batch.items()})
-    baselines = trivial.scores(scores)
+    batches = run.held_out.as_numpy_iterator()
+    baselines = trivial_scores(run.data.token_counts, batches, scores, mask_id)
     run.log(report.held_out_table(scores, baselines))
     return scores, intervals, baselines

@@ -31,7 +31,6 @@ from electra_tf.pretraining import (
     MaskedLM,
     NoiseContrastiveEstimation,
     Objective,
-    Phase,
     PretrainingModel,
     ReinforceElectra,
     ReplacedTokenDetection,
@@ -41,6 +40,7 @@ from electra_tf.pretraining import (
     UnigramGenerator,
 )
 from electra_tf.pretraining.annealing import Schedule
+from electra_tf.pretraining.phases import Phase
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 
 POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}

@@ -29,7 +29,7 @@ class MetricCard:
         column: format string in the console, such as "gen {:.3f}"; empty hides it.
         label: row label in the held-out table; empty hides it.
         series: legend in a panel of several metrics.
-        baseline: name of the trivial predictor of ``TrivialBaselines``, if any.
+        baseline: name of the predictor of ``trivial_scores``, if any.
     """
 
     name: str

@@ -196,7 +196,7 @@ def test_the_generator_learns_from_a_mixture_and_the_discriminator_as_before(kin
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unsuitable_samples_are_refused(kind):
-    with pytest.raises(ValueError, match="samples from the training forward pass"):
+    with pytest.raises(ValueError, match="samples of the training forward pass"):
         make(kind, sampling_dropout=False)
     with pytest.raises(ValueError, match="needs a sampler with a distribution"):
         make(kind, sampler=GreedySampler())

@@ -43,7 +43,7 @@ def test_numbers_are_constant_schedules():
 def test_bad_values_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         LinearChange(0.0, 1.0, 0)
-    with pytest.raises(ValueError, match="positive number of steps"):
+    with pytest.raises(ValueError, match="must be positive"):
         ExponentialDecay(2.0, 1.0, 0)
     with pytest.raises(ValueError, match="needs the step"):
         LinearChange(0.0, 1.0, 2)(None)

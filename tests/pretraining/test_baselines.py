@@ -5,78 +5,66 @@ import pytest
 from sklearn.metrics import log_loss
 
 from electra_tf.data.records import token_counts
-from electra_tf.pretraining.baselines import TrivialBaselines
+from electra_tf.pretraining.baselines import trivial_scores
+
+COUNTS = np.array([0, 1, 3, 1])
+# The smoothed unigram distribution of these counts.
+P = {0: 1 / 9, 1: 2 / 9, 2: 4 / 9, 3: 2 / 9}
+
+
+def scored(logs, ids=((2, 1),), weights=None, **batch):
+    ids = np.array(ids)
+    batch |= {"masked_lm_ids": ids}
+    batch["masked_lm_weights"] = np.ones(ids.shape) if weights is None else weights
+    mask_id = 9 if "masked_input_ids" in batch else None
+    return trivial_scores(COUNTS, [batch], logs, mask_id)
 
 
 def test_counts_and_unigram_scores_by_hand():
     counts = token_counts([np.array([[1, 2, 2]]), np.array([2, 3])], vocab_size=4)
-    assert counts.tolist() == [0, 1, 3, 1]
-    baselines = TrivialBaselines(counts)
-    batch = {
-        "masked_lm_ids": np.array([[2, 0, 0], [1, 2, 0]]),
-        "masked_lm_weights": np.array([[1.0, 1, 0], [1, 1, 0]]),
-    }
-    baselines.update(batch)
-    probability = {0: 1 / 9, 1: 2 / 9, 2: 4 / 9}
-    expected = -np.mean([np.log(probability[t]) for t in (2, 0, 1, 2)])
-    scores = baselines.generator()
-    assert scores["loss"] == pytest.approx(expected)
-    assert scores["accuracy"] == pytest.approx(2 / 4)
+    assert counts.tolist() == COUNTS.tolist()
+    weights = np.array([[1.0, 1, 0], [1, 1, 0]])
+    logs = {"generator_loss": 0.0, "generator_accuracy": 0.0}
+    found = scored(logs, [[2, 0, 0], [1, 2, 0]], weights)
+    expected = -np.mean([np.log(P[t]) for t in (2, 0, 1, 2)])
+    assert found["generator_loss"] == pytest.approx(expected)
+    assert found["generator_accuracy"] == pytest.approx(2 / 4)
+    with pytest.raises(ValueError, match="no tokens"):
+        trivial_scores(np.zeros(4, np.int64), [], {})
 
 
 def test_copying_what_shows_by_hand():
     """Two of three visible tokens are originals; the other is a sample."""
-    mask = 9
-    batch = {
-        "masked_input_ids": np.array([[mask, 2, 1, 0], [3, 1, mask, 0]]),
-        "masked_lm_positions": np.array([[0, 1, 2], [1, 2, 0]]),
-        "masked_lm_ids": np.array([[2, 2, 3], [1, 1, 0]]),
-        "masked_lm_weights": np.array([[1.0, 1, 1], [1, 1, 0]]),
-    }
-    counts = np.array([0, 1, 3, 1])
-    baselines = TrivialBaselines(counts, mask_id=mask)
-    baselines.update(batch)
-    p = {1: 2 / 9, 2: 4 / 9, 3: 2 / 9}
-    likelihoods = [
-        p[2],  # at [MASK]
-        2 / 3 + p[2] / 3,  # input 2, label 2
-        p[3] / 3,  # input 1, label 3
-        2 / 3 + p[1] / 3,  # input 1, label 1
-        p[1],  # at [MASK]
-    ]
-    scores = baselines.copying()
-    assert scores["loss"] == pytest.approx(-np.mean(np.log(likelihoods)))
-    assert scores["accuracy"] == pytest.approx(3 / 5)
     logs = {"masked_lm_loss": 1.0, "generator_accuracy": 0.5}
-    found = baselines.scores(logs)
+    batch = {
+        "ids": np.array([[2, 2, 3], [1, 1, 0]]),
+        "weights": np.array([[1.0, 1, 1], [1, 1, 0]]),
+        "masked_lm_positions": np.array([[0, 1, 2], [1, 2, 0]]),
+    }
+    shown = np.array([[9, 2, 1, 0], [3, 1, 9, 0]])
+    found = scored(logs, **batch, masked_input_ids=shown)
+    likelihoods = [
+        P[2],  # at [MASK]
+        2 / 3 + P[2] / 3,  # input 2, label 2
+        P[3] / 3,  # input 1, label 3
+        2 / 3 + P[1] / 3,  # input 1, label 1
+        P[1],  # at [MASK]
+    ]
     assert found.keys() == {f"{n}{s}" for n in logs for s in ("", "_copying")}
-    assert found["masked_lm_loss_copying"] == scores["loss"]
-    # Generator without access to the input.
-    blind = TrivialBaselines(counts)
-    blind.update(batch)
-    assert blind.copying() == {}
-    assert blind.generator() == baselines.generator()
+    expected = pytest.approx(-np.mean(np.log(likelihoods)))
+    assert found["masked_lm_loss_copying"] == expected
+    assert found["generator_accuracy_copying"] == pytest.approx(3 / 5)
+    # A generator without access to the input has the other scores alone.
+    blind = scored(logs, **batch)
+    assert blind == {name: found[name] for name in logs}
 
 
 def test_nothing_is_lost_where_every_visible_token_is_right():
     """ELECTRA's masking: every slot holds [MASK] or the original token."""
-    batch = {
-        "masked_input_ids": np.array([[9, 2]]),
-        "masked_lm_positions": np.array([[0, 1]]),
-        "masked_lm_ids": np.array([[1, 2]]),
-        "masked_lm_weights": np.ones((1, 2)),
-    }
-    baselines = TrivialBaselines(np.array([0, 1, 3, 1]), mask_id=9)
-    baselines.update(batch)
-    assert baselines.copying()["loss"] == pytest.approx(-np.log(2 / 9) / 2)
-
-
-def scored(counts=(0, 1, 3, 1), ids=((2, 1),)):
-    baselines = TrivialBaselines(np.array(counts))
-    ids = np.array(ids)
-    weights = np.ones(ids.shape)
-    baselines.update({"masked_lm_ids": ids, "masked_lm_weights": weights})
-    return baselines
+    shown = {"masked_input_ids": np.array([[9, 2]])}
+    shown["masked_lm_positions"] = np.array([[0, 1]])
+    found = scored({"generator_loss": 0.0}, [[1, 2]], **shown)
+    assert found["generator_loss_copying"] == pytest.approx(-np.log(P[1]) / 2)
 
 
 def test_base_rates_are_the_constant_predictor():
@@ -84,7 +72,7 @@ def test_base_rates_are_the_constant_predictor():
     logs = {"replaced_fraction": 0.07, "replaced_replaceable_fraction": 0.08}
     names = ("loss", "accuracy", "auc")
     logs |= {f"discriminator_{name}": 0.0 for name in names}
-    found = scored().scores({**logs, "replaceable_loss": 0.0, "replaceable_auc": 0.0})
+    found = scored({**logs, "replaceable_loss": 0.0, "replaceable_auc": 0.0})
     constant = log_loss(labels, np.full(100, 0.07))
     assert found["discriminator_loss"] == pytest.approx(constant)
     assert found["discriminator_accuracy"] == pytest.approx(0.93)
@@ -96,33 +84,26 @@ def test_base_rates_are_the_constant_predictor():
 
 def test_keeping_or_redrawing_by_hand():
     """Likelihood of a mixture: 0.75 the input token, 0.25 the unigram distribution."""
-    unigram = -(np.log(4 / 9) + np.log(2 / 9)) / 2
+    unigram = -(np.log(P[2]) + np.log(P[1])) / 2
     # One of four tokens is replaced: three times log 0.75, once log(0.25 * p).
     expected = (-3 * np.log(0.75) - np.log(0.25) + unigram) / 4
     names = ("prediction_loss", "prediction_accuracy", "corrected_accuracy")
-    logs = {"replaced_fraction": 0.25, **dict.fromkeys(names, 0.0)}
-    found = scored().scores(logs)
+    found = scored({"replaced_fraction": 0.25, **dict.fromkeys(names, 0.0)})
     assert [found[name] for name in names] == [pytest.approx(expected), 0.75, 0]
 
 
 def test_each_held_out_number_gets_its_own_baseline():
-    baselines = scored(ids=[[2]])
     logs = {"generator_loss": 9.0, "discriminator_accuracy": 0.9, "loss": 3.0}
-    found = baselines.scores({**logs, "replaced_fraction": 0.07})
+    found = scored({**logs, "replaced_fraction": 0.07})
     assert found["discriminator_accuracy"] == pytest.approx(0.93)
     assert found.keys() == {"generator_loss", "discriminator_accuracy"}
     # A loss at masked positions uses the replacement rate at masked positions.
     at_masked = {"replaced_fraction": 0.07, "replaced_masked_fraction": 0.6}
-    found = baselines.scores({**logs, **at_masked, "prediction_accuracy": 0.2})
+    found = scored({**logs, **at_masked, "prediction_accuracy": 0.2})
     assert found["discriminator_accuracy"] == pytest.approx(0.6)
     assert found["prediction_accuracy"] == pytest.approx(0.4)
     sentence = {"corrupted_fraction": 0.8, "sentence_accuracy": 0.0, "copy_auc": 0.1}
-    assert baselines.scores(sentence) == {
+    assert scored(sentence) == {
         "sentence_accuracy": pytest.approx(0.8),
         "copy_auc": 0.5,
     }
-
-
-def test_no_tokens_is_an_error():
-    with pytest.raises(ValueError, match="no tokens"):
-        TrivialBaselines(np.zeros(4, np.int64))

@@ -1,4 +1,4 @@
-"""Electric: labels, logits, loss and gradients against NumPy; scoring of texts."""
+"""Electric: labels, logits, loss and gradients against NumPy."""
 
 import keras
 import numpy as np
@@ -6,16 +6,10 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.data import Vocabulary, WordPiece
 from electra_tf.folders import models
 from electra_tf.interop import run_folder
 from electra_tf.interop.imported import Source
-from electra_tf.pretraining import (
-    CategoricalSampler,
-    Electric,
-    GreedySampler,
-    pseudo_log_likelihood,
-)
+from electra_tf.pretraining import CategoricalSampler, Electric, GreedySampler
 from electra_tf.pretraining.electric import noise_logits
 from tests import tiny
 from tests.layers.helpers import randomize
@@ -55,7 +49,7 @@ def logits_of_row(energies, log_noise, drawn):
     ],
 )
 def test_draws_that_are_not_of_log_q_are_refused(options):
-    with pytest.raises(ValueError, match=r"sampling_dropout=False|must draw from it"):
+    with pytest.raises(ValueError, match=r"sampling_dropout=False|needs temperature=1"):
         tiny.two_tower(Electric, **options)
 
 
@@ -210,21 +204,3 @@ def test_energies_are_not_taken_for_verdicts(tmp_path):
         ValueError, match="NoiseContrastiveEstimation, which other formats lack"
     ):
         run_folder.read(Source(str(tmp_path)))
-
-
-def test_pseudo_log_likelihood_sums_energies_between_cls_and_sep():
-    words = ["the", "cat", "dog", "sees", "a", "."]
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = WordPiece(Vocabulary([*specials, *words]))
-    model = tiny.two_tower(Electric, vocab=11)
-    randomize(model.trainable_variables)
-    texts = ["the cat sees a dog .", "dog", "a . " * 20, ""]
-    found = pseudo_log_likelihood(
-        model.detector(), tokenizer, texts, max_seq_length=12, batch_size=2
-    )
-    assert found.shape == (4,)
-    assert found[3] == 0
-    for text, score in zip(texts, found, strict=True):
-        ids = [2, *(5 + words.index(w) for w in text.split()[:10]), 3]
-        energies = model({"input_ids": tf.constant([ids])}).numpy()[0]
-        assert score == pytest.approx(-energies[1:-1].sum(), rel=1e-4, abs=1e-5)

@@ -158,8 +158,8 @@ def test_loss_gradient_and_metrics_equal_the_definition(name):
         right = (objective(hidden).numpy() > 0) == replaced
         shares["discriminator_accuracy"] = right[where].mean()
     else:
-        predicted = objective.answer(hidden, corrupted)[objective.answers].numpy()
-        right = predicted == corrupted.batch["input_ids"].numpy()
+        (predicted,) = objective.answer(hidden, corrupted).values()
+        right = predicted.numpy() == corrupted.batch["input_ids"].numpy()
         shares["prediction_accuracy"] = right[where].mean()
         shares["corrected_accuracy"] = right[where & replaced].mean()
     if name != "all_tokens_mlm":
