@@ -146,7 +146,18 @@ class TextEmbedding(Serializable, keras.layers.Layer):
 
         Adds segment and position embeddings to float32 [B, S, E]; LayerNorm, dropout.
         """
-        length = self._checked_length(known_shape(words)[1])
+        length = known_shape(words)[1]
+        message = (
+            f"The sequence is longer than the position table of {self.max_positions} "
+            "rows: shorten it or use a larger max_positions."
+        )
+        if not isinstance(length, int):
+            check = tf.debugging.assert_less_equal(length, self.max_positions, message)
+            # Later ops depend on the check; otherwise their shape error comes first.
+            with tf.control_dependencies([check]):
+                length = tf.identity(length)
+        elif length > self.max_positions:
+            raise ValueError(f"{message} Got {length} tokens.")
         segments = self._pick(
             "segment_embeddings", lambda table: tf.gather(table, segment_ids)
         )
@@ -184,21 +195,6 @@ class TextEmbedding(Serializable, keras.layers.Layer):
 
     def _set_table(self, name: str, values: tf.Tensor) -> None:
         getattr(self, name).assign(values)
-
-    def _checked_length(self, length: int | tf.Tensor) -> int | tf.Tensor:
-        message = (
-            f"The sequence is longer than the position table of {self.max_positions} "
-            "rows: shorten the input or build the embeddings with a larger "
-            "max_positions."
-        )
-        if not isinstance(length, int):
-            check = tf.debugging.assert_less_equal(length, self.max_positions, message)
-            # Later ops depend on the check; otherwise their shape error comes first.
-            with tf.control_dependencies([check]):
-                return tf.identity(length)
-        if length > self.max_positions:
-            raise ValueError(f"{message} Got {length} tokens.")
-        return length
 
 
 class _BorrowingEmbedding(TextEmbedding):
@@ -241,8 +237,6 @@ class SharedWordEmbedding(_BorrowingEmbedding):
         >>> ids = tf.constant([[2, 7, 3]])
         >>> own(ids, segment_ids=ids * 0).shape
         TensorShape([1, 3, 16])
-        >>> bool(tf.reduce_all(own.words(ids) == lender.words(ids)))
-        True
     """
 
     def _add_table(self, name: str, rows: int) -> None:

@@ -18,7 +18,11 @@ from electra_tf.layers.lora import LoraModel
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.randomness import known_shape, split_seed
 from electra_tf.layers.replicas import seed_of_rows
-from electra_tf.layers.transformer import BlockOptions, TransformerEncoder
+from electra_tf.layers.transformer import (
+    BlockOptions,
+    TransformerEncoder,
+    TransformerEncoderBlock,
+)
 from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 
 
@@ -34,9 +38,8 @@ class ExportsTokenInputs:
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Raises ValueError; Keras would silently skip the layers of this library."""
         raise UserError(
-            "The layers have no int8 kernels: on a CPU, TensorFlow multiplies int8 "
-            "matrices (keras.layers.Dense) four to eight times as slowly as float32 "
-            "ones. Export the model to ONNX or LiteRT and quantize the exported file."
+            "The layers have no int8 kernels, which are slower than float32 in "
+            "TensorFlow on a CPU: quantize an exported ONNX or LiteRT file."
         )
 
 
@@ -68,8 +71,6 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         >>> encoder = et.TextEncoder(table, num_layers=12, hidden_size=256, num_heads=4)
         >>> encoder({"input_ids": tf.constant([[2, 7, 3]])}).shape
         TensorShape([1, 3, 256])
-        >>> len(encoder.states({"input_ids": tf.constant([[2, 7, 3]])}))
-        13
     """
 
     def __init__(
@@ -207,25 +208,26 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
 
     def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Runs inference on real tokens only: [B, S, D] with zeros at padding."""
-        tokens, packing = self._packed(inputs)
-        for block in self.transformer.blocks:
-            tokens = block.infer(tokens, packing)
-        return packing.unpack(tokens)
+        last, tokens, packing = self._before_last(inputs)
+        return packing.unpack(last.infer(tokens, packing))
 
     def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Computes ``encode_tokens`` at the first position only: [B, 1, D]."""
-        tokens, packing = self._packed(inputs)
-        *lower, last = self.transformer.blocks
-        for block in lower:
-            tokens = block.infer(tokens, packing)
+        last, tokens, packing = self._before_last(inputs)
         return tf.expand_dims(last.infer(tokens, packing.first()), 1)
 
-    def _packed(self, inputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, Packing]:
-        """Returns the input of the first block, [T, D], and its ``Packing``."""
+    def _before_last(
+        self, inputs: Mapping[str, tf.Tensor]
+    ) -> tuple[TransformerEncoderBlock, tf.Tensor, Packing]:
+        """Returns the last block, its input [T, D], and the ``Packing``."""
         inputs = encoder_inputs(inputs)
         packing = Packing.of(inputs["input_mask"], self.num_heads)
         embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"])
-        return self._project(packing.pack(embedded)), packing
+        tokens = self._project(packing.pack(embedded))
+        *lower, last = self.transformer.blocks
+        for block in lower:
+            tokens = block.infer(tokens, packing)
+        return last, tokens, packing
 
     def _project(self, rows: tf.Tensor) -> tf.Tensor:
         """Projects embeddings [R, E] to the input of the first block, [R, D]."""

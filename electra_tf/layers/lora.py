@@ -18,29 +18,6 @@ from electra_tf.layers.weights import check_positive
 _SUFFIX = ".lora.h5"
 
 
-def _add_factors(layer: keras.layers.Layer, kernel: keras.Variable, rank: int) -> None:
-    """Adds A, initialized as in Keras, and B, zeros, to a kernel of a built layer."""
-    rows, columns = kernel.shape
-    options = {"dtype": "float32", "autocast": False}
-    name = kernel.name.removesuffix("kernel") + "lora_"
-    layer._tracker.unlock()
-    kernel.lora = (
-        layer.add_weight((rows, rank), "he_uniform", name=f"{name}a", **options),
-        layer.add_weight((rank, columns), "zeros", name=f"{name}b", **options),
-    )
-    layer._tracker.lock()
-
-
-def _opened(filepath: str | os.PathLike) -> h5py.File:
-    try:
-        return h5py.File(filepath)
-    except OSError as error:
-        # Errors of the system have a number.
-        if error.errno:
-            raise
-        raise UserError(f"{filepath} is damaged: {error}") from error
-
-
 class LoraModel:
     """Mixin with the verbs of LoRA for an encoder or a model with an ``encoder``."""
 
@@ -60,8 +37,21 @@ class LoraModel:
         for variable in encoder.weights:
             variable.trainable = False
         for block in encoder.transformer.blocks:
-            for kernel in (v for v in block.weights if v.name.endswith("kernel")):
-                _add_factors(block, kernel, rank)
+            block._tracker.unlock()
+            for kernel in [v for v in block.weights if v.name.endswith("kernel")]:
+                rows, columns = kernel.shape
+                name = kernel.name.removesuffix("kernel") + "lora_"
+                options = {"dtype": "float32", "autocast": False}
+                # A is initialized as in Keras; B is zero.
+                kernel.lora = (
+                    block.add_weight(
+                        (rows, rank), "he_uniform", name=f"{name}a", **options
+                    ),
+                    block.add_weight(
+                        (rank, columns), "zeros", name=f"{name}b", **options
+                    ),
+                )
+            block._tracker.lock()
 
     def merge_lora(self) -> Self:
         """Returns a copy with the factors added to the kernels."""
@@ -99,28 +89,33 @@ class LoraModel:
 
         Raises ValueError if the rank, the labels, a name or a shape differs.
         """
+        try:
+            with h5py.File(filepath) as file:
+                rank = int(file["lora/rank"][()])
+                stored = list(file["lora"].attrs.get("labels", ()))
+                arrays = {
+                    f"lora/{number}/{name}": array[()]
+                    for number, group in file["lora"].items()
+                    if number != "rank"
+                    for name, array in group.items()
+                }
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError) as error:
+            raise UserError(f"{filepath} holds no LoRA weights: {error}") from error
         labels = list(getattr(self, "labels", ()))
-        with _opened(filepath) as file:
-            if "lora/rank" not in file:
-                raise UserError(f"{filepath} holds no LoRA weights.")
-            stored = list(file["lora"].attrs.get("labels", ()))
-            if stored and labels and stored != labels:
-                raise UserError(
-                    f"{filepath} has the labels {stored}, and the model {labels}."
-                )
-            if not getattr(self, "encoder", self).lora_rank:
-                self.enable_lora(int(file["lora/rank"][()]))
-            own = self._lora_weights()
-            shapes = {
-                f"lora/{number}/{name}": array.shape
-                for number, arrays in file["lora"].items()
-                if number != "rank"
-                for name, array in arrays.items()
-            }
-            if shapes != {name: variable.shape for name, variable in own.items()}:
-                raise UserError(f"{filepath} holds LoRA weights of another model.")
-            for name, variable in own.items():
-                variable.assign(file[name][()])
+        if stored and labels and stored != labels:
+            raise UserError(
+                f"{filepath} has the labels {stored}, and the model {labels}."
+            )
+        if not getattr(self, "encoder", self).lora_rank:
+            self.enable_lora(rank)
+        own = self._lora_weights()
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if shapes != {name: variable.shape for name, variable in own.items()}:
+            raise UserError(f"{filepath} holds LoRA weights of another model.")
+        for name, variable in own.items():
+            variable.assign(arrays[name])
 
     def _lora_weights(self) -> dict[str, keras.Variable]:
         # Numbered as in keras-hub, because names are not unique.

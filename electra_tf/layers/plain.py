@@ -103,16 +103,18 @@ def both_directions(mask: tf.Tensor) -> tf.Tensor:
 
 def left_to_right(mask: tf.Tensor) -> tf.Tensor:
     """Hides padding and positions to the right: [B, 1, S, S]."""
-    positions = tf.range(known_shape(mask)[1])
-    is_hidden = tf.expand_dims(positions, 0) > tf.expand_dims(positions, 1)
-    return both_directions(mask) + _float32(is_hidden) * _FORBIDDEN_SCORE
+    return _one_direction(mask, tf.greater)
 
 
 def right_to_left(mask: tf.Tensor) -> tf.Tensor:
     """Hides padding and positions to the left: [B, 1, S, S]."""
+    return _one_direction(mask, tf.less)
+
+
+def _one_direction(mask: tf.Tensor, is_hidden: Callable) -> tf.Tensor:
     positions = tf.range(known_shape(mask)[1])
-    is_hidden = tf.expand_dims(positions, 0) < tf.expand_dims(positions, 1)
-    return both_directions(mask) + _float32(is_hidden) * _FORBIDDEN_SCORE
+    hidden = is_hidden(tf.expand_dims(positions, 0), tf.expand_dims(positions, 1))
+    return both_directions(mask) + _float32(hidden) * _FORBIDDEN_SCORE
 
 
 # Attention to all positions, or to the position itself and one side.

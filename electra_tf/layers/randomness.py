@@ -147,8 +147,7 @@ def check_seed(seed: tf.Tensor | None) -> tf.Tensor:
     """Raises ValueError if a stochastic call has no seed; returns it."""
     if seed is None:
         raise ValueError(
-            "training=True with a dropout rate above 0 needs a seed: got None, pass an "
-            "int32 tensor of shape [2], or set the dropout rates to 0."
+            "training=True with a dropout rate above 0 needs a seed, int32 [2]."
         )
     return tf.convert_to_tensor(seed, tf.int32)
 

@@ -36,8 +36,7 @@ def check_heads(hidden_size: int, num_heads: int) -> None:
     weights.check_positive(hidden_size=hidden_size, num_heads=num_heads)
     if hidden_size % num_heads:
         raise ValueError(
-            f"hidden_size {hidden_size} is not divisible by num_heads {num_heads}: "
-            "choose num_heads among the divisors of hidden_size."
+            f"hidden_size {hidden_size} is not divisible by num_heads {num_heads}."
         )
 
 
@@ -289,16 +288,14 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
             seeds = split_seed(seed, self.num_layers)
         states = [hidden]
         for block, block_seed in zip(self.blocks, seeds, strict=True):
+            run = block
+            if training and not self.remat:
+                run = functools.partial(self._call_traced, block)
             # Only differentiable tensors are positional arguments.
-            options = {
-                "input_mask": input_mask,
-                "training": training,
-                "seed": block_seed,
-            }
-            run = functools.partial(block, **options)
+            run = functools.partial(
+                run, input_mask=input_mask, training=training, seed=block_seed
+            )
             if training and self.remat:
                 run = tf.recompute_grad(run)
-            elif training:
-                run = functools.partial(self._call_traced, block, **options)
             states.append(run(states[-1]))
         return states

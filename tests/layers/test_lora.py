@@ -77,7 +77,7 @@ def test_only_factors_are_trained_and_saved(adapted, tmp_path):
         with pytest.raises(ValueError, match="another model"):
             encoder(num_layers=layers).load_lora_weights(path)
     (tmp_path / "bad.lora.h5").write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match=r"bad\.lora\.h5 is damaged"):
+    with pytest.raises(ValueError, match=r"bad\.lora\.h5 holds no LoRA weights"):
         adapted.load_lora_weights(tmp_path / "bad.lora.h5")
     with pytest.raises(ValueError, match="enabled already, of rank 3"):
         adapted.enable_lora(4)
