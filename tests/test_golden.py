@@ -222,6 +222,7 @@ GONE = {
     *(("run_pretraining", f"--{name}") for name in PretrainConfig.REMOVED),
     *(("run_pretraining", f"--{name}") for name in IGNORED),
     ("records", "--tfds_data_dir"),
+    ("convert", "--generator_num_heads"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Literal
 
 from electra_tf.config.fields import MAX_SEED, Group, field, require
@@ -315,13 +314,6 @@ class ConvertConfig(Group):
       python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face
       python -m electra_tf convert --from=hf_cola --to=runs/cola_again
 
-      # Upload to the Hugging Face hub.
-      python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face \
-          --push_to_hub=me/my-cola
-
-      # Export the checkpoint of step 5,000 of a run, finished or not.
-      python -m electra_tf convert --from=runs/mine --checkpoint=5000 --to=at_5000
-
       # Store float16 weights, half the size; every command reads them.
       python -m electra_tf convert --from=runs/mine --to=small --float16
 
@@ -336,12 +328,6 @@ class ConvertConfig(Group):
         "or an imported folder.",
         flag="from",
         required=True,
-    )
-    checkpoint: int | None = field(
-        None,
-        "Step of a checkpoint in checkpoints/ of a pretraining run, finished or not; "
-        "default: the finished run.",
-        min=1,
     )
     to: str | None = field(None, "Folder to write.", required=True)
     format: Literal["electra_tf", "google_tf1", "keras_hub", "hugging_face"] = field(
@@ -360,12 +346,9 @@ class ConvertConfig(Group):
     )
     num_heads: int | None = field(
         None,
-        "Attention heads, which shapes do not determine; default: config file, or "
-        "hidden size // 64.",
+        "Attention heads of the discriminator, or of a lone generator, which shapes do "
+        "not determine; default: config file, or hidden size // 64.",
         min=1,
-    )
-    generator_num_heads: int | None = field(
-        None, "Attention heads of the generator, likewise.", min=1
     )
     vocab_file: str | None = field(
         None, "Vocabulary, one token per line; default: the source's."
@@ -383,28 +366,9 @@ class ConvertConfig(Group):
         "Store 16-bit weights, in half the space (electra_tf, hugging_face).",
     )
     overwrite: bool = field(False, "Replace an earlier conversion.")
-    push_to_hub: str | None = field(
-        None,
-        "owner/name: repository on the Hugging Face hub to upload the export to "
-        "(hugging_face), with the token of its client (HF_TOKEN, hf auth login).",
-    )
-    private: bool = field(
-        False,
-        "Create the repository of --push_to_hub as private.",
-        only_with="push_to_hub",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            not self.push_to_hub or self.format == "hugging_face",
-            f"--push_to_hub needs --format=hugging_face, got {self.format}.",
-        )
-        name = self.push_to_hub or "owner/name"
-        require(
-            bool(re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)),
-            f"--push_to_hub={name} is not a repository: give owner/name.",
-        )
         require(
             not self.float16 or self.format in ("electra_tf", "hugging_face"),
             f"--float16 needs --format=electra_tf or hugging_face, got {self.format}.",

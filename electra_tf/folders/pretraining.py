@@ -259,18 +259,12 @@ class PretrainingFolder:
         ]
         return [row for row in numbers if files.fits(row.get("step"), int)]
 
-    def held_out(
-        self, prefix: str = EVAL_PREFIX, *, last_step: int | None = None
-    ) -> dict[str, float]:
+    def held_out(self, prefix: str = EVAL_PREFIX) -> dict[str, float]:
         """Returns the last held-out metrics whose names begin with ``prefix``.
 
-        ``TRIVIAL_PREFIX`` selects the trivial baseline. Ignores rows after
-        ``last_step``.
+        ``TRIVIAL_PREFIX`` selects the trivial baseline.
         """
-        rows = self.metrics()
-        if last_step is not None:
-            rows = [row for row in rows if row["step"] <= last_step]
-        for row in reversed(rows):
+        for row in reversed(self.metrics()):
             scores = {n: v for n, v in row.items() if n.startswith(prefix)}
             if scores:
                 return {n: v for n, v in scores.items() if isinstance(v, int | float)}

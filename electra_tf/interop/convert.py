@@ -12,10 +12,9 @@ from electra_tf.cli import Log
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import CHECKPOINTS, METRICS
-from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_folder
+from electra_tf.folders.pretraining import CHECKPOINTS
+from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
 from electra_tf.interop.imported import Imported, Source
-from electra_tf.training.checkpoints import checkpoints_in
 
 # Format -> its module, see ``electra_tf.interop.imported``; the first module that
 # detects a source reads it.
@@ -25,23 +24,14 @@ FORMATS: dict[str, ModuleType] = {
     "keras_hub": keras_hub,
     "hugging_face": hugging_face,
 }
-# Marks of a training run; ``convert`` never writes to its folder.
-_OF_A_RUN = (CHECKPOINTS, METRICS)
 
 
 def main(options: ConvertConfig, log: Log = cli.say) -> None:
     """Converts ``options.source`` to the folder ``options.to``, atomically.
 
-    ``log`` receives the content, assumptions, omissions and output files.
-
-    Raises:
-        ValueError: if the source is damaged, incomplete or an unknown variant, or the
-            output folder has other files.
-        OSError: if a file is missing or cannot be written.
+    Raises ValueError for damaged or unknown sources and output folders with other
+    files, OSError if a file is missing or cannot be written.
     """
-    if options.push_to_hub:
-        # Fails early if the package is missing.
-        hub.client(f"--push_to_hub={options.push_to_hub}")
     target = FORMATS[options.format]
     # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()
@@ -52,21 +42,12 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         options.source,
         generator=options.generator,
         num_heads=options.num_heads,
-        generator_num_heads=options.generator_num_heads,
         only=options.only,
         pair=options.pair,
-        checkpoint=options.checkpoint,
     )
     model = find_format(source).read(source)
     if model.task:
         _check_task(model, options)
-    for role, heads in source.heads.items():
-        if heads and role not in model.towers:
-            flag = "generator_num_heads" if role == "generator" else "num_heads"
-            raise UserError(
-                f"--{flag} applies to the {role}, which {source.path} lacks or --only "
-                "excludes."
-            )
     model = completed(model, options)
     log(f"{model.source} ({model.format})")
     for role, tower in model.towers.items():
@@ -91,39 +72,22 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     log(f"{Path(options.to)} holds {written}")
-    if options.push_to_hub:
-        address = hub.push(folder, options.push_to_hub, private=options.private)
-        log(f"uploaded to {address}")
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:
     """Raises ValueError if the format cannot hold the head of a fine-tuned model."""
-    alone = "or pass --only=discriminator, for its encoder alone."
-    if options.format not in ("electra_tf", "hugging_face"):
+    formats = {"electra_tf": "hugging_face", "hugging_face": "electra_tf"}
+    is_float16 = options.float16 and options.format == "electra_tf"
+    if options.format != formats[model.format] or is_float16:
         raise UserError(
-            f"{model.source} is fine-tuned, and --format={options.format} has no task "
-            f"heads: use --format=hugging_face, {alone}"
-        )
-    if options.format == model.format:
-        raise UserError(
-            f"{model.source} is a fine-tuned model in the format {model.format} "
-            f"already: choose another --format, {alone}"
-        )
-    if options.float16 and options.format == "electra_tf":
-        raise UserError(
-            "--float16 does not apply to fine-tuned models of --format=electra_tf: "
-            f"leave it out, {alone}"
+            f"{model.source} is fine-tuned: convert it to --format="
+            f"{formats[model.format]}, to electra_tf without --float16, or pass "
+            "--only=discriminator for its encoder alone."
         )
 
 
 def find_format(source: Source) -> ModuleType:
     """Returns the first format that can read the source."""
-    checkpoints = Path(source.path) / CHECKPOINTS
-    if source.checkpoint is not None and not checkpoints.is_dir():
-        raise UserError(
-            f"--checkpoint={source.checkpoint} needs a pretraining run, and the folder "
-            f"{checkpoints} does not exist: leave the flag out, or correct --from."
-        )
     for module in FORMATS.values():
         if module.detect(source):
             return module
@@ -134,11 +98,8 @@ def find_format(source: Source) -> ModuleType:
             "hub is owner/name."
         )
     message = f"{source.path} is not in a known format ({', '.join(FORMATS)})."
-    if steps := ", ".join(map(str, checkpoints_in(checkpoints))):
-        message += (
-            " It is a pretraining run that did not finish: finish it first, or choose "
-            f"one of its checkpoints with --checkpoint ({steps})."
-        )
+    if (path / CHECKPOINTS).is_dir():
+        message += " It is a pretraining run that did not finish."
     raise UserError(message)
 
 
@@ -149,16 +110,14 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
         vocabulary = Vocabulary.load(options.vocab_file)
     if vocabulary is None:
         raise UserError(
-            f"{model.source} has no vocab.txt: pass --vocab_file, the vocabulary that "
-            "the weights were trained with."
+            f"{model.source} has no vocab.txt: pass --vocab_file, that of the weights."
         )
     sizes = model.main.sizes
     missing = sizes.vocab_size - len(vocabulary)
     if missing < 0:
         raise UserError(
             f"The vocabulary has {len(vocabulary)} tokens but the weights have "
-            f"embeddings for {sizes.vocab_size}: pass --vocab_file, the vocabulary "
-            "of the weights."
+            f"embeddings for {sizes.vocab_size}: pass --vocab_file."
         )
     if missing:
         # Embedding tables are often padded to a round number of rows.
@@ -197,8 +156,6 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
         return
     if not folder.is_dir():
         raise UserError(f"--to={folder} is a file: name a folder.")
-    if any((folder / name).exists() for name in _OF_A_RUN):
-        raise UserError(f"--to={folder} holds a training run: name another folder.")
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
         raise UserError(

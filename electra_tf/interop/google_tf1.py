@@ -8,11 +8,8 @@ alone, lack ``generator/``.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -42,20 +39,13 @@ _NOT_WEIGHTS = re.compile(
 )
 
 
-class Place(NamedTuple):
-    """Name prefixes of a tower's embeddings and body (projection, blocks)."""
-
-    embeddings: str
-    body: str
-    has_head: bool
-
-
 def detect(source: Source) -> bool:
     """Whether the source has a checkpoint with ELECTRA's variable names."""
     prefix = newest(Path(source.path))
-    return prefix is not None and any(
-        name.startswith(MAIN) for name in variable_shapes(prefix)
-    )
+    if prefix is None:
+        return False
+    _, names = read_variables(prefix, re.compile(".*"))
+    return any(name.startswith(MAIN) for name in names)
 
 
 def newest(path: Path) -> str | None:
@@ -81,52 +71,19 @@ def newest(path: Path) -> str | None:
     return max(prefixes, key=order, default=None)
 
 
-@contextlib.contextmanager
-def _whole(prefix: str) -> Iterator[None]:
-    """Converts all errors of reading a damaged checkpoint to ValueError."""
+def read_variables(
+    prefix: str, skipped: re.Pattern
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Returns the variables of a checkpoint, and the names that match ``skipped``."""
     try:
-        yield
+        reader = tf.train.load_checkpoint(prefix)
+        names = sorted(reader.get_variable_to_shape_map())
+        others = list(filter(skipped.fullmatch, names))
+        arrays = {n: reader.get_tensor(n) for n in names if n not in others}
     except Exception as error:  # The reader raises many builtin types.
         reason = cli.reason(error)
         raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
-
-
-def variable_shapes(prefix: str) -> dict[str, list[int]]:
-    """Returns the shape of every variable of a checkpoint, with training state."""
-    with _whole(prefix):
-        return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-
-
-def read_weights(prefix: str) -> dict[str, np.ndarray]:
-    """Returns the weights of a pretraining checkpoint, without training state."""
-    with _whole(prefix):
-        reader = tf.train.load_checkpoint(prefix)
-        return {
-            name: reader.get_tensor(name)
-            for name in reader.get_variable_to_shape_map()
-            if not _NOT_WEIGHTS.fullmatch(name)
-        }
-
-
-def places(variables: Iterable[str]) -> dict[str, Place]:
-    """Returns the towers of a checkpoint by role, discriminator first."""
-    variables = tuple(variables)
-
-    def has(scope: str) -> bool:
-        return any(name.startswith(scope) for name in variables)
-
-    has_body = has(GENERATOR)
-    # Tied tables are stored once, with the discriminator.
-    tables = GENERATOR if has(f"{GENERATOR}embeddings/") else MAIN
-    heads = {role: has(f"{scope}/") for role, scope in HEAD_SCOPES.items()}
-    towers = {}
-    # A checkpoint with only the generator's head is a masked LM under `electra/`.
-    if has_body or heads["discriminator"] or not heads["generator"]:
-        towers["discriminator"] = Place(MAIN, MAIN, heads["discriminator"])
-    if has_body or heads["generator"]:
-        body = GENERATOR if has_body else MAIN
-        towers["generator"] = Place(tables, body, heads["generator"])
-    return towers
+    return arrays, others
 
 
 def read(source: Source) -> Imported:
@@ -134,26 +91,32 @@ def read(source: Source) -> Imported:
     source.reject("generator", "pair")
     prefix = newest(Path(source.path))
     folder = Path(prefix).parent
-    tensors = Tensors(read_weights(prefix), prefix)
-    there = places(tensors.left)
-    chosen = source.selected(there)
-    if len(chosen) == 2 and chosen["generator"].embeddings != MAIN:
-        raise UserError(
-            f"{source.path}: the generator has embeddings of its own "
-            f"({GENERATOR}embeddings/...), but the towers must share them. Import one "
-            "tower: --only=discriminator or --only=generator."
-        )
+    arrays, state = read_variables(prefix, _NOT_WEIGHTS)
+    tensors = Tensors(arrays, prefix)
+    has_body = tensors.starting_with(GENERATOR)
+    heads = {r: tensors.starting_with(f"{s}/") for r, s in HEAD_SCOPES.items()}
+    # Prefixes of the bodies (projection, blocks). A checkpoint with only the
+    # generator's head is a masked LM under `electra/`.
+    bodies = {}
+    if has_body or heads["discriminator"] or not heads["generator"]:
+        bodies["discriminator"] = MAIN
+    if has_body or heads["generator"]:
+        bodies["generator"] = GENERATOR if has_body else MAIN
     notes: list[str] = []
-    if len(there) == 2 and there["generator"].body == MAIN:
+    if [*bodies.values()] == [MAIN, MAIN]:
         notes.append("one encoder serves both towers; here each gets a copy of it")
     towers = {}
-    for role, place in chosen.items():
-        prefixes = {"embeddings": place.embeddings, "body": place.body}
-        heads = source.heads[role] or _num_heads(role, folder, notes)
-        sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=heads)
+    for role, body in source.selected(bodies).items():
+        # Tied tables are stored once, with the discriminator.
+        owns_tables = tensors.starting_with(f"{GENERATOR}embeddings/")
+        tables = GENERATOR if owns_tables and role == "generator" else MAIN
+        given = source.num_heads if not towers else None
+        num_heads = given or _num_heads(role, folder, notes)
+        prefixes = {"embeddings": tables, "body": body}
+        sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=num_heads)
         encoder = tensors.read(GOOGLE_TF1.encoder(sizes, **prefixes))
         # The head is optional for the discriminator only.
-        has_head = place.has_head or role == "generator"
+        has_head = heads[role] or role == "generator"
         head = tensors.read(GOOGLE_TF1.head(role, sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
     if tensors.left and source.only is None:
@@ -161,14 +124,13 @@ def read(source: Source) -> Imported:
             f"{prefix} has {len(tensors.left)} variables that are not part of ELECTRA: "
             f"{', '.join(tensors.left[:5])}."
         )
-    state = filter(_NOT_WEIGHTS.fullmatch, variable_shapes(prefix))
     words = folder / "vocab.txt"
     return Imported(
         format=NAME,
         source=source.path,
         **towers,
         vocabulary=Vocabulary.load(words) if words.is_file() else None,
-        not_taken=(*sorted(state), *tensors.left),
+        not_taken=(*state, *tensors.left),
         notes=tuple(notes),
     )
 

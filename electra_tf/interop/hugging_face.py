@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
-from electra_tf.interop import hub, task_heads, tensor_files, tokenizer_files
+from electra_tf.interop import task_heads, tensor_files, tokenizer_files
 from electra_tf.interop.imported import Imported, Sizes, Source, TaskHead, Tower
 from electra_tf.interop.model_card import CLASSES, model_card
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
@@ -77,7 +76,7 @@ def detect(source: Source) -> bool:
     """Whether the source is a folder with ``transformers`` weights, or a hub name."""
     folder = Path(source.path)
     if not folder.is_dir():
-        return hub.is_hub_name(source.path)
+        return tensor_files.is_hub_name(source.path)
     if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         return True
     return "model_type" in files.read_json(folder / "config.json", {})
@@ -85,14 +84,14 @@ def detect(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's folder if it is known."""
-    folder = hub.local_folder(source.path)
-    first = _read_half(folder, source.heads, with_task=source.only is None)
+    folder = tensor_files.local_folder(source.path)
+    first = _read_half(folder, source.num_heads, with_task=source.only is None)
     halves = {first.role: first}
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
     if other is not None and source.only != "discriminator":
-        second = _read_half(hub.local_folder(other), source.heads)
+        second = _read_half(tensor_files.local_folder(other))
         if (first.role, second.role) != ("discriminator", "generator"):
             raise UserError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; they "
@@ -102,8 +101,9 @@ def read(source: Source) -> Imported:
     towers = source.selected({role: half.tower for role, half in halves.items()})
     tokenizer = tokenizer_files.read_tokenizer(folder)
     task, notes = first.task, tokenizer.notes
+    may_be_pair = task is not None and task.kind in task_heads.PROBLEMS
     if source.pair is not None:
-        if task is None or not task.may_be_pair:
+        if not may_be_pair:
             raise UserError(
                 f"--pair requires a head for classification or regression, which "
                 f"{source.path} lacks: leave it out."
@@ -111,7 +111,7 @@ def read(source: Source) -> Imported:
         names_of_texts = ["text", "text_pair"] if source.pair else ["text"]
         options = {**task.options, "text_names": names_of_texts}
         task = dataclasses.replace(task, options=options)
-    elif task and task.may_be_pair and "text_names" not in task.options:
+    elif may_be_pair and "text_names" not in task.options:
         notes += ("assumed: an example has one text (--pair: two texts)",)
     return Imported(
         format=NAME,
@@ -128,16 +128,12 @@ def read(source: Source) -> Imported:
 
 
 def _read_half(
-    folder: Path,
-    heads_given: Mapping[str, int | None],
-    *,
-    with_task: bool = False,
+    folder: Path, num_heads: int | None = None, *, with_task: bool = False
 ) -> _Half:
     config = read_config(folder)
     tensors = Tensors(tensor_files.read_tensors(folder), str(folder))
     is_generator = tensors.starting_with("generator_")
     role = "generator" if is_generator else "discriminator"
-    num_heads = heads_given[role]
     # Bare encoders lack this prefix.
     prefix = "electra." if tensors.starting_with("electra.") else ""
     sizes = tensors.sizes(
@@ -169,22 +165,17 @@ def _read_half(
     is_tied = config.get("tie_word_embeddings") is not False
     if is_generator and not is_tied and OUTPUT_MATRIX not in tensors:
         raise UserError(
-            f"{folder}: config.json has an untied output matrix of the generator "
-            f"(tie_word_embeddings: false), and {OUTPUT_MATRIX} is missing: save the "
-            "model again with the matrix, or tied."
+            f"{folder}: tie_word_embeddings is false, and {OUTPUT_MATRIX} is missing."
         )
     words = f"{prefix}embeddings.word_embeddings.weight"
     if OUTPUT_MATRIX in tensors and not np.array_equal(
         tensors.get(OUTPUT_MATRIX), tensors.get(words)
     ):
-        raise UserError(
-            f"{folder}: {OUTPUT_MATRIX} differs from {words}: an output matrix that "
-            "is not the word table cannot be imported."
-        )
+        raise UserError(f"{folder}: {OUTPUT_MATRIX} is not the word table, {words}.")
     task = None
     if with_task and not head:
-        hidden_size, where = sizes.hidden_size, str(folder)
-        task = task_heads.of_hugging_face(tensors, config, hidden_size, where)
+        hidden_size = sizes.hidden_size
+        task = task_heads.of_hugging_face(tensors, config, hidden_size, str(folder))
     known = (*_TASK_HEADS, *(prefix + name for name in (*BUFFERS, "pooler.")))
     if unknown := [name for name in tensors.left if not name.startswith(known)]:
         raise UserError(

@@ -36,22 +36,16 @@ EMBEDDINGS = "embeddings/"
 class Source:
     """A folder, file or hub name to read, and facts that it may lack.
 
-    ``generator`` is the generator's path if it is elsewhere. ``num_heads=None`` takes
-    the number of the source. ``only`` selects the "discriminator" or the "generator".
-    ``checkpoint`` is a step of a pretraining run instead of its end.
-
-    Examples:
-        >>> interop.Source("electra_small", num_heads=4).heads
-        {'discriminator': 4, 'generator': None}
+    ``generator`` is the generator's path if it is elsewhere. ``num_heads``, of the
+    discriminator or a lone generator, replaces the number of the source. ``only``
+    selects the "discriminator" or the "generator".
     """
 
     path: str
     generator: str | None = None
     num_heads: int | None = None
-    generator_num_heads: int | None = None
     only: str | None = None
     pair: bool | None = None
-    checkpoint: int | None = None
 
     def reject(self, *names: str) -> None:
         """Raises ValueError if attributes are set that a format does not use."""
@@ -62,11 +56,6 @@ class Source:
                 "complete. Leave the flag out."
             )
 
-    @property
-    def heads(self) -> dict[str, int | None]:
-        """The given numbers of attention heads, by tower."""
-        return {"discriminator": self.num_heads, "generator": self.generator_num_heads}
-
     def selected(self, towers: Mapping[str, _T]) -> dict[str, _T]:
         """Returns the selected towers; raises ValueError if ``only`` is missing."""
         if self.only and self.only not in towers:
@@ -76,12 +65,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Sizes, dropout and initializer of an encoder, named as its arguments.
-
-    Examples:
-        >>> print(sizes)
-        1 layers x 4, 2 heads, feed-forward 8, embeddings 100 x 4, 8 positions
-    """
+    """Sizes, dropout and initializer of an encoder, named as its arguments."""
 
     vocab_size: int
     embedding_size: int
@@ -108,13 +92,6 @@ class Tower:
     """A network: an encoder and its head, which may be empty.
 
     Both are float32 arrays, with the names and shapes of ``names.Style``.
-
-    Examples:
-        >>> from electra_tf.interop import names
-        >>> rows = names.HUGGING_FACE.encoder(sizes)
-        >>> arrays = {row.ours: np.zeros(row.shape) for row in rows}
-        >>> sorted(interop.Tower(sizes, arrays, head={}).embeddings)[-1]
-        'embeddings/word_embeddings'
     """
 
     sizes: Sizes
@@ -150,11 +127,6 @@ class TaskHead:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     facts: str = ""
 
-    @property
-    def may_be_pair(self) -> bool:
-        """Whether such a task may read two texts."""
-        return self.kind in ("classification", "multilabel", "regression")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
@@ -172,12 +144,6 @@ class Imported:
 
     Raises:
         ValueError: if there is no tower, or the shared embeddings of two towers differ.
-
-    Examples:
-        >>> interop.Imported(format="mine", source="an_empty_folder")
-        Traceback (most recent call last):
-            ...
-        electra_tf.errors.UserError: an_empty_folder holds neither tower of an ...
     """
 
     format: str
@@ -198,8 +164,20 @@ class Imported:
     def __post_init__(self) -> None:
         if not self.towers:
             raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
-        if len(self.towers) == 2:
-            self._check_shared()
+        if len(self.towers) < 2:
+            return
+        theirs = self.generator.embeddings
+        different = [
+            name
+            for name, ours in self.discriminator.embeddings.items()
+            if not np.array_equal(ours, theirs.get(name))
+        ]
+        if different:
+            raise UserError(
+                f"{self.source}: discriminator and generator do not share their "
+                f"embeddings; {', '.join(different)} differ. They are not two halves "
+                "of one model, or it was trained untied: import one of them alone."
+            )
 
     @property
     def towers(self) -> dict[str, Tower]:
@@ -211,21 +189,3 @@ class Imported:
     def main(self) -> Tower:
         """The tower to fine-tune: the discriminator, or else the generator."""
         return next(iter(self.towers.values()))
-
-    def _check_shared(self) -> None:
-        different = []
-        for name, ours in self.discriminator.embeddings.items():
-            theirs = self.generator.embeddings.get(name, np.zeros(0))
-            if ours.shape != theirs.shape:
-                shapes = f"{list(ours.shape)} and {list(theirs.shape)}"
-                different.append(f"{name} ({shapes})")
-            elif not np.array_equal(ours, theirs):
-                most = np.abs(ours - theirs).max()
-                different.append(f"{name} (up to {most:.2g} apart)")
-        if different:
-            raise UserError(
-                f"{self.source}: discriminator and generator do not share their "
-                f"embeddings; {', '.join(different)}. Pretraining ties them, so these "
-                "are not the two halves of one model (or one trained untied). Import "
-                "one of them alone."
-            )

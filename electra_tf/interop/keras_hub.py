@@ -30,9 +30,8 @@ CLASS_NAME = "ElectraBackbone"
 LAYER_NORM_EPSILON = 1e-12
 
 GELU_NOTE = (
-    "keras-hub computes GELU by its tanh approximation, this library (as Google's "
-    "code) exactly: the same weights give hidden states that differ by 1e-4 (2 layers) "
-    "to 2e-3 (12 layers) at a spread of 1."
+    "keras-hub approximates GELU by tanh, this library does not: hidden states differ "
+    "by 1e-4 (2 layers) to 2e-3 (12 layers) at a spread of 1."
 )
 POOLER_NOTE = "The pooler of keras-hub's backbone (pooled_dense) is not part of ELECTRA"
 
@@ -73,7 +72,7 @@ def read(source: Source) -> Imported:
             f"{source.path} is a keras-hub backbone, which has no generator: leave out "
             "--generator and --only=generator."
         )
-    source.reject("num_heads", "generator_num_heads", "pair")
+    source.reject("num_heads", "pair")
     backbone = _load(Path(source.path))
     epsilons = {backbone.embeddings_layer_norm.epsilon}
     epsilons |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
@@ -82,8 +81,6 @@ def read(source: Source) -> Imported:
             f"{source.path}: the LayerNorm epsilons are {sorted(epsilons)}; only "
             f"{LAYER_NORM_EPSILON} can be converted."
         )
-    # Training would have moved the bias away from zero.
-    untrained = " (it is untrained)" * (not backbone.pooled_dense.bias.numpy().any())
     vocabulary, lower_case, strip_accents = _tokenizer_beside(source.path)
     return Imported(
         format=NAME,
@@ -93,10 +90,9 @@ def read(source: Source) -> Imported:
         lower_case=lower_case,
         strip_accents=strip_accents,
         notes=(
-            f"{POOLER_NOTE} and was not taken{untrained}.",
+            f"{POOLER_NOTE} and was not taken.",
             GELU_NOTE,
-            "The format has no heads for replaced tokens and masks. Fine-tuning does "
-            "not need them.",
+            "The format has no heads, which fine-tuning does not need.",
         ),
     )
 
@@ -174,6 +170,7 @@ def _load(path: Path) -> keras.Model:
 def _tokenizer_beside(
     source: str,
 ) -> tuple[Vocabulary | None, bool | None, bool | None]:
+    """Returns vocabulary, lower-casing and accent stripping; None if unknown."""
     folder = Path(source)
     if not folder.exists():
         tokenizer = _hub().models.ElectraTokenizer.from_preset(source)

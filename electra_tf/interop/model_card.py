@@ -37,30 +37,24 @@ model = {loaded}.from_pretrained("this/folder")
 {body}"""
 # How to decode the logits, by kind of task.
 _TASK_NOTES = {
-    "classification": "",
-    "regression": "The logit is the number, on the scale of the training data.",
-    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.",
-    "tagging": "The first piece of a word predicts its tag; other pieces have no tag.",
-    "question_answering": "",
+    "regression": "The logit is the number, on the scale of the training data.\n\n",
+    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.\n\n",
+    "tagging": "The first piece of a word predicts its tag.\n\n",
 }
 
 
 def model_card(model: Imported) -> str:
-    """Returns the card of a fine-tuned model, or of the main tower's folder.
-
-    A generator is in a subfolder.
-    """
+    """Returns the card of a fine-tuned model, or of the main tower's folder."""
     if task := model.task:
-        note = _TASK_NOTES[task.kind].format(
-            threshold=task.options.get("threshold", 0.5)
-        )
+        threshold = task.options.get("threshold", 0.5)
+        note = _TASK_NOTES.get(task.kind, "").format(threshold=threshold)
         return _CARD.format(
             tag=f"\n- {task.kind.replace('_', '-')}",
             title=f"{task.options.get('task', task.kind)}, by ELECTRA",
             training=" and fine-tuned",
             origin="",
             loaded=CLASSES[task.kind],
-            body=(f"{note}\n\n" if note else "") + task.facts,
+            body=note + task.facts,
         )
     main, *others = model.towers
     casing = "lower-cased" if model.lower_case else "cased"
@@ -81,10 +75,9 @@ def model_card(model: Imported) -> str:
             f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
             f"* position embeddings are trained up to {model.trained_length} tokens",
         ],
-        "Data": data_lines(model.run) or ["Unknown."],
+        "Data": data_lines(model.run),
         "Training": training,
         "Scores on held-out text": table(("score", "value"), scores),
-        "Not in this folder": ["The state of the optimizer and the training data."],
     }
     return _CARD.format(
         tag="",

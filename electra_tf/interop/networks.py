@@ -32,7 +32,16 @@ def models(imported: Imported) -> dict[str, keras.Model]:
     Always contains the encoder of the discriminator, or else of the generator. Contains
     generator and discriminator if the source has them with their heads.
     """
-    embeddings = _embeddings(imported.main.sizes)
+    shared = imported.main.sizes
+    embeddings = TextEmbedding(
+        size=shared.embedding_size,
+        **{name: getattr(shared, name) for name in _OF_EMBEDDINGS},
+        dropout=shared.dropout,
+        initializer_range=shared.initializer_range,
+        layer_norm_epsilon=_EPSILON,
+        dtype="float32",
+        name="embeddings",
+    )
     built: dict[str, keras.Model] = {}
     if tower := imported.generator:
         text_encoder = _encoder(tower.sizes, "generator", embeddings)
@@ -57,18 +66,6 @@ def _encoder(sizes: Sizes, name: str, embeddings: TextEmbedding) -> TextEncoder:
         layer_norm_epsilon=_EPSILON,
         dtype="float32",
         name=name,
-    )
-
-
-def _embeddings(sizes: Sizes) -> TextEmbedding:
-    return TextEmbedding(
-        size=sizes.embedding_size,
-        **{name: getattr(sizes, name) for name in _OF_EMBEDDINGS},
-        dropout=sizes.dropout,
-        initializer_range=sizes.initializer_range,
-        layer_norm_epsilon=_EPSILON,
-        dtype="float32",
-        name="embeddings",
     )
 
 

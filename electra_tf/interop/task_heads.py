@@ -37,7 +37,7 @@ OUTPUTS = (
     "saved_model/variables/variables.data-00000-of-00001",
 )
 # Kind of task -> problem_type of transformers.
-_PROBLEMS = {
+PROBLEMS = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
     "regression": "regression",
@@ -61,7 +61,7 @@ def read(source: Source) -> Imported:
 
     Raises ValueError if ``transformers`` has no counterpart of its head.
     """
-    source.reject("generator", "num_heads", "generator_num_heads", "pair")
+    source.reject("generator", "num_heads", "pair")
     folder = FinetuningFolder(Path(source.path))
     about, model = folder.about(), folder.load()
     tower = networks.encoder_tower(model.encoder, str(folder.path / MODEL))
@@ -145,7 +145,7 @@ def _task(head: TaskHead, length: int) -> Task:
         "labels": list(head.labels),
         "span_head": "independent",
     }
-    if head.kind in _PROBLEMS:
+    if head.kind in PROBLEMS:
         about["dropout"] = head.dropout
     return saved.from_json(about)
 
@@ -206,21 +206,15 @@ def of_hugging_face(
         kind, width = "question_answering", 2
     elif "classifier.out_proj.weight" in tensors:
         width = len(tensors.get("classifier.out_proj.weight"))
-        kinds = {name: kind for kind, name in _PROBLEMS.items()}
-        problem = problem or (
-            "regression" if width == 1 else _PROBLEMS["classification"]
-        )
-        if problem not in kinds or (
-            # Multi-label tasks may have one output; classification needs two.
-            problem != _PROBLEMS["multilabel"]
-            and (kinds[problem] == "regression") != (width == 1)
-        ):
+        kinds = {name: kind for kind, name in PROBLEMS.items()}
+        default = "regression" if width == 1 else "classification"
+        kind = kinds.get(problem or PROBLEMS[default])
+        # Multi-label tasks may have one output; classification needs two.
+        if kind not in (default, "multilabel"):
             raise UserError(
-                f"{source}: problem_type {problem!r} with {width} outputs is not a "
-                f"known task; known are {', '.join(kinds)}, a regression with one "
-                "output."
+                f"{source}: problem_type {problem!r} does not fit a head of {width} "
+                f"outputs; known are {', '.join(kinds)}."
             )
-        kind = kinds[problem]
     elif "classifier.weight" in tensors and not tensors.starting_with("sequence_"):
         kind, width = "tagging", len(tensors.get("classifier.weight"))
     else:
@@ -255,7 +249,7 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
         low, high = head.options["label_range"]
         arrays["output_kernel"] = arrays["output_kernel"] * (high - low)
         arrays["output_bias"] = arrays["output_bias"] * (high - low) + low
-    if head.kind in _PROBLEMS and "hidden_kernel" not in arrays:
+    if head.kind in PROBLEMS and "hidden_kernel" not in arrays:
         arrays = _through_gelu(arrays, source)
     labels = head.labels
     if head.kind in ("regression", "question_answering"):
@@ -270,8 +264,8 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
         # Settings without a counterpart in transformers, such as a threshold.
         "electra_tf": options,
     }
-    if head.kind in _PROBLEMS:
-        config["problem_type"] = _PROBLEMS[head.kind]
+    if head.kind in PROBLEMS:
+        config["problem_type"] = PROBLEMS[head.kind]
     rows = _rows(head.kind, *arrays["output_kernel"].shape)
     return scatter(rows, arrays), config
 
@@ -287,10 +281,9 @@ def _through_gelu(arrays: Arrays, source: str) -> Arrays:
     width, outputs = kernel.shape
     if 2 * outputs > width:
         raise UserError(
-            f"{source} has {outputs} classes and a hidden size of {width}: the head of "
-            f"ElectraForSequenceClassification carries half as many classes as units, "
-            f"{width // 2}. Fine-tune a wider encoder, or convert its encoder alone "
-            "(--only=discriminator)."
+            f"{source} has {outputs} classes, and ElectraForSequenceClassification "
+            f"carries {width // 2} with a hidden size of {width}: convert the encoder "
+            "alone (--only=discriminator)."
         )
     rest = np.random.default_rng(0).normal(0, 0.02, [width, width - 2 * outputs])
     reads = np.concatenate([np.eye(outputs), -np.eye(outputs)])

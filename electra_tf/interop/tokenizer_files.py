@@ -73,15 +73,10 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     notes: list[str] = []
     normalizer = _normalizer(whole, folder / "tokenizer.json", notes)
     # As in `transformers`, the config wins over the normalizer.
-    lower_case = config.get("do_lower_case")
-    if lower_case is None:
-        lower_case = normalizer.get("lowercase")
-    strip_accents = config.get("strip_accents")
-    if strip_accents is None:
-        strip_accents = normalizer.get("strip_accents")
-    if strip_accents is None:
-        # `transformers` strips accents of lower-cased text by default.
-        strip_accents = lower_case
+    lower_case = _first(config.get("do_lower_case"), normalizer.get("lowercase"))
+    given = (config.get("strip_accents"), normalizer.get("strip_accents"))
+    # `transformers` strips accents of lower-cased text by default.
+    strip_accents = _first(*given, lower_case)
     if strip_accents and lower_case is False:
         notes.append("accents are stripped without lower-casing; here they are kept")
         strip_accents = False
@@ -114,13 +109,16 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         )
     length = config.get("model_max_length")
     if length is not None and not length >= 1:
-        raise UserError(
-            f"{config_path}: model_max_length is {length}, not a number of tokens."
-        )
+        raise UserError(f"{config_path}: model_max_length is {length}.")
     # `transformers` writes 1e30 for "unknown".
     length = int(length) if length and length < 10**9 else None
     warnings = tuple(f"warning: the tokenizer differs: {note}" for note in notes)
     return Tokenizer(vocabulary, lower_case, strip_accents, length, warnings)
+
+
+def _first(*values: bool | None) -> bool | None:
+    """Returns the first value that is not None."""
+    return next((value for value in values if value is not None), None)
 
 
 def _normalizer(
@@ -177,10 +175,7 @@ def _vocabulary(
     path, model = folder / "tokenizer.json", whole.get("model") or {}
     prefix = model.get("continuing_subword_prefix")
     if prefix not in (None, "##"):
-        raise UserError(
-            f"{path}: pieces inside of words begin with {prefix!r}; ELECTRA here reads "
-            "WordPiece with '##'."
-        )
+        raise UserError(f"{path}: pieces inside words begin with {prefix!r}, not '##'.")
     if (folder / "vocab.txt").is_file():
         path = folder / "vocab.txt"
         roles = {ours.strip("[]").lower(): theirs for theirs, ours in special.items()}
@@ -188,17 +183,14 @@ def _vocabulary(
     elif not whole:
         return None
     elif model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise UserError(
-            f"{path} is a {model.get('type')} tokenizer; ELECTRA here reads WordPiece."
-        )
+        raise UserError(f"{path} is a {model.get('type')} tokenizer, not WordPiece.")
     else:
         ids = dict(model["vocab"])
     ids |= added
     tokens = sorted(ids, key=ids.get)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
         raise UserError(
-            f"{path}: with its added tokens, ids are not 0 to {len(tokens) - 1}, each "
-            "once."
+            f"{path}: with its added tokens, ids are not 0 to {len(tokens) - 1}."
         )
     try:
         return Vocabulary(tuple(special.get(token, token) for token in tokens))

@@ -156,9 +156,8 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
     # A model from another format has no known data, scores or training.
     run(GOLDEN / "equal", tmp_path / "other", "--format=hugging_face")
     card = (tmp_path / "other" / "README.md").read_text()
-    assert "## Data\n\nUnknown." in card
-    assert "## Scores" not in card
-    assert "## Training" not in card
+    for section in ("Data", "Scores", "Training"):
+        assert f"## {section}" not in card
     assert "the weights were read from the format `hugging_face`." in card
     assert "generator, in `generator/`" in card
 
@@ -200,7 +199,8 @@ def test_an_encoder_without_its_head(tmp_path, finished):
 
 def test_existing_output_needs_permission(finished, tmp_path):
     message = refused(GOLDEN / "equal", finished, "--overwrite")
-    assert "holds a training run" in message
+    assert "not of this format (" in message
+    assert "metrics.jsonl" in message
     to = tmp_path / "imported"
     to.mkdir()
     run(GOLDEN / "equal", to)
@@ -250,13 +250,9 @@ def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
 
 
 def test_flags_without_a_use_are_refused(finished, tmp_path):
-    bare = shutil.copytree(GOLDEN / "equal", tmp_path / "bare")
-    generator = shutil.move(bare / "generator", tmp_path / "generator")
     for source, flag, message in (
         (finished, "--generator=/x", "does not need --generator"),
         (finished, "--num_heads=2", "does not need --num_heads"),
-        (generator, "--num_heads=2", "--num_heads applies to the discriminator"),
-        (bare, "--generator_num_heads=2", "heads applies to the generator"),
     ):
         flags = (flag, vocabulary_flag("equal"))
         assert message in refused(source, tmp_path / "out", *flags)
@@ -285,6 +281,8 @@ def test_wrong_options(tmp_path):
         (tmp_path / "file.txt", "not in a known format"),
     ):
         assert message in refused(source, tmp_path / "out")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    assert "did not finish" in refused(tmp_path / "run", tmp_path / "out")
     message = refused(GOLDEN / "equal", tmp_path / "o", "--trained_length=99")
     assert "exceeds the 16 positions" in message
     message = refused(GOLDEN / "equal", tmp_path / "o", "--num_heads=3")

@@ -157,16 +157,6 @@ def test_round_trip_to_the_bit(tmp_path):
         np.testing.assert_array_equal(before.numpy(), after.numpy())
 
 
-def test_the_pooler_is_reported(tmp_path):
-    model = backbone()
-    for bias, is_untrained in ((np.ones(16), False), (np.zeros(16), True)):
-        model.pooled_dense.bias.assign(bias)
-        model.save(tmp_path / "backbone.keras")
-        assert ("untrained" in read(tmp_path / "backbone.keras").notes[0]) == (
-            is_untrained
-        )
-
-
 def test_what_the_format_cannot_hold_is_refused(tmp_path):
     renamed = Vocabulary(tuple(t.replace("[MASK]", "<m>") for t in TOKENS), mask="<m>")
     with pytest.raises(ValueError, match="<m>"):
