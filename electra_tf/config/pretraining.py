@@ -161,12 +161,6 @@ class DataConfig(CorpusFlags):
         "record equally often.",
         only_with="records",
     )
-    file_sharding: bool = field(
-        False,
-        "multi_worker: each worker reads files of its own instead of all of them. "
-        "Which rows share a batch then depends on the number of workers.",
-        only_with="distribution=multi_worker",
-    )
     eval_records: tuple[str, ...] = field(
         (),
         "Held-out TFRecord files; default: eval-* beside the training records.",
@@ -510,6 +504,7 @@ class PretrainConfig:
         "adam_beta_1": 0.9,
         "clipping": "after_reduction",
         "mask_rarity_power": 0.5,
+        "file_sharding": False,
     }
 
     # Names of the fields that the user has set, of a config from the command line.

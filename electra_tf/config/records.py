@@ -13,10 +13,7 @@ _SETTINGS = (
     *("max_seq_length", "segmenting", "lower_case", "strip_accents"),
     *("blank_lines_separate", "eval_fraction", "seed", "shard_megabytes"),
 )
-_FILTERS = (
-    *("dedup", "near_similarity", "min_characters", "max_characters"),
-    *("min_letters", "max_repeated_lines", "decontaminate"),
-)
+_FILTERS = (*("dedup", "near_similarity", "min_characters", "decontaminate"),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,21 +61,6 @@ class RecordsConfig(CorpusFlags):
         only_with="dedup=near",
     )
     min_characters: int = field(0, "Leave out shorter documents.", min=0)
-    max_characters: int | None = field(None, "Leave out longer documents.", min=1)
-    min_letters: float = field(
-        0.0,
-        "Leave out documents with a smaller share of letters among their characters "
-        "without spaces: tables, logs, code. 0.6 keeps prose.",
-        min=0,
-        max=1,
-    )
-    max_repeated_lines: float = field(
-        1.0,
-        "Leave out documents with a larger share of their characters in repeated "
-        "lines: menus, templates. 0.3 is usual.",
-        min=0,
-        max=1,
-    )
     decontaminate: tuple[str, ...] = field(
         (),
         "Evaluation texts, given as in --corpus: leave out documents that share 13 "

@@ -18,7 +18,7 @@ _HOMES = {
     "Masking": "electra_tf.data.masking",
     "Vocabulary": "electra_tf.data.vocabulary",
     "WordPiece": "electra_tf.data.tokenizer",
-    "load_passive": "electra_tf.data.samples",
+    "load_passive": "electra_tf.data.tables",
     "masking_for": "electra_tf.data.pipeline",
     "open_corpus": "electra_tf.data.corpora",
     "parse_batch": "electra_tf.data.pipeline",

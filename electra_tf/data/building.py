@@ -12,8 +12,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from electra_tf import files
 from electra_tf.cli import Log, note
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, paths, processes, records, units
-from electra_tf.data.selection import KEPT, REASONS, Reader, described, facts
+from electra_tf.data.selection import KEPT, REASONS, Reader, facts
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
 
@@ -31,7 +29,7 @@ _SETTINGS = "settings.json"
 _TEXT_PER_RECORD_BYTE = 2  # A shard has about half the bytes of its text.
 _MANY_UNKNOWN = 0.01
 _VOCABULARY_BYTES = 256 << 20
-_FEW_TOKENS = 0.75
+_LONG_DOCUMENT = 1 << 20  # Characters.
 # Options of both `prepare_vocabulary` and `build_records`.
 _COMMON_OPTIONS = ("lower_case", "strip_accents", "text_column", "overwrite", "log")
 
@@ -39,23 +37,7 @@ _COMMON_OPTIONS = ("lower_case", "strip_accents", "text_column", "overwrite", "l
 def main(config: RecordsConfig) -> None:
     """Runs the command ``electra-tf records``."""
     options = dataclasses.asdict(config)
-    corpus, folder = options.pop("corpus"), options.pop("output_dir")
-    if not paths.is_remote(folder):
-        build(corpus, folder, **options)
-        return
-    if config.beam:
-        raise UserError(
-            f"--beam needs an --output_dir that all workers see as a folder, such as a "
-            f"network disk or a mounted bucket; got {folder}."
-        )
-    paths.make_folder(folder)
-    if paths.exists(paths.join(folder, records.MANIFEST)) and not config.overwrite:
-        raise UserError(f"{folder} holds records; --overwrite replaces them.")
-    with tempfile.TemporaryDirectory(prefix="electra_tf_records_") as local:
-        build(corpus, local, **options)
-        shards = "*.tfrecord"
-        paths.publish(Path(local), folder, last=records.MANIFEST, replaced=shards)
-    note(f"copied to {folder}")
+    build(options.pop("corpus"), options.pop("output_dir"), **options)
 
 
 def build(
@@ -74,8 +56,8 @@ def build(
     """
     if paths.is_remote(output_dir):
         raise UserError(
-            f"records cannot be built in {output_dir} itself: name a local folder, or "
-            "let electra-tf records copy them there, and pass --records."
+            f"records cannot be built in {output_dir}: build them in a local folder, "
+            "copy it, and pass --records."
         )
     if vocab_file:
         vocabulary = Vocabulary.load(vocab_file)
@@ -109,15 +91,24 @@ def build_records(
 
     ``settings`` are other fields of ``RecordsConfig``.
 
-    Raises:
-        ValueError: if the corpus is empty or unreadable, a setting is invalid, or the
-            folder holds records of other settings.
-        OSError: if the folder cannot be written or the disk is full.
+    Raises ``ValueError`` if the corpus is empty or unreadable, a setting is invalid, or
+    the folder holds records of other settings.
     """
     chosen = RecordsConfig(**settings)
     folder = Path(output_dir)
-    # Finished records do not need the text, so the error is raised later.
-    sources, corpus_sha256, unreadable = [], None, None
+    job = units.Job(settings=chosen, vocabulary=vocabulary, folder=str(folder / WORK))
+    # Both validate the settings before anything is written.
+    job.example_builder(units.Unit(0, ()), "train")
+    Reader(chosen)
+    wanted = {
+        "format_version": records.FORMAT_VERSION,
+        "vocabulary_sha256": vocabulary.sha256,
+        **chosen.settings,
+    }
+    if chosen.decontaminate:
+        evaluation = corpora.open_corpus(chosen.decontaminate, text_column=None)
+        wanted["decontaminate"] = corpora.corpus_hash(evaluation)
+    sources = []
     try:
         sources = corpora.open_corpus(
             corpus,
@@ -125,27 +116,14 @@ def build_records(
             text_column=text_column,
             log=log,
         )
-        corpus_sha256 = corpora.corpus_hash(sources)
+        wanted["corpus_sha256"] = corpora.corpus_hash(sources)
     except (ValueError, OSError) as error:
-        unreadable = error
-    job = units.Job(settings=chosen, vocabulary=vocabulary, folder=str(folder / WORK))
-    # Both validate the settings before anything is written.
-    job.example_builder(units.Unit(0, ()), "train")
-    Reader(chosen)
-    wanted = {
-        "format_version": records.FORMAT_VERSION,
-        "corpus_sha256": corpus_sha256,
-        "vocabulary_sha256": vocabulary.sha256,
-        **chosen.settings,
-    }
-    if chosen.decontaminate:
-        evaluation = corpora.open_corpus(chosen.decontaminate, text_column=None)
-        wanted["decontaminate"] = corpora.corpus_hash(evaluation)
-    if unreadable and (overwrite or not (folder / records.MANIFEST).exists()):
-        raise unreadable
+        # Finished records do not need their text.
+        if overwrite or not _is_built_from(corpus, folder):
+            raise
+        log(f"warning: the text is missing ({error})")
     with files.owned(folder, log):
-        finished = _prepare(folder, wanted, corpus, overwrite, log, unreadable)
-        if finished:
+        if finished := _prepare(folder, wanted, corpus, overwrite, log):
             return finished
         _keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
         unit_bytes = int(chosen.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
@@ -167,10 +145,11 @@ def build_records(
             "Separate documents by blank lines, or give other records with "
             "--eval_records."
         )
-    if chosen.filters:
-        dropped = {r: manifest.corpus[r] for r in REASONS if r in manifest.corpus}
-        log(described(dropped, manifest.corpus["documents"]))
-    unknown = manifest.corpus["unknown_tokens"] / manifest.num_tokens
+    counts = manifest.corpus
+    dropped = [f"{counts[r]} {r.replace('_', ' ')}" for r in REASONS if r in counts]
+    if dropped:
+        log(f"left out documents: {', '.join(dropped)}; kept {counts['documents']}")
+    unknown = counts["unknown_tokens"] / manifest.num_tokens
     if unknown > _MANY_UNKNOWN:
         log(
             f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: the text has "
@@ -185,13 +164,19 @@ def build_records(
     return manifest
 
 
+def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
+    """Whether the folder holds finished records of these sources."""
+    if not (folder / records.MANIFEST).exists():
+        return False
+    return list(corpus) == records.read_manifest(folder).corpus.get("sources")
+
+
 def _prepare(
     folder: Path,
     settings: dict[str, Any],
     corpus: Sequence[str],
     overwrite: bool,
     log: Log,
-    unreadable: Exception | None,
 ) -> records.Manifest | None:
     """Prepares the locked folder; returns the manifest if the build is complete.
 
@@ -207,21 +192,17 @@ def _prepare(
             files.remove(path)
         begun = {}
     if manifest.exists():
-        there = records.read_manifest(folder)
-        text = there.settings.get("corpus_sha256")
-        if list(corpus) != there.corpus.get("sources"):
-            if unreadable:
-                raise unreadable
-        elif unreadable:
-            log(f"warning: the text is missing ({unreadable})")
-            settings = {**settings, "corpus_sha256": text}
-        elif list(corpus) == ["installed"] and text != settings["corpus_sha256"]:
+        there = records.read_manifest(folder).settings
+        text = there.get("corpus_sha256")
+        is_installed = list(corpus) == ["installed"] and _is_built_from(corpus, folder)
+        if is_installed and settings.get("corpus_sha256") != text:
             log(
                 f"warning: the installed packages have changed since {folder} was "
                 "built; --overwrite or another folder makes new records of them"
             )
             settings = {**settings, "corpus_sha256": text}
-        _reject_other(folder, there.settings, settings, "holds records")
+        # The hash is missing if the text is.
+        _reject_other(folder, there, {"corpus_sha256": text, **settings}, "records")
         log(f"{folder} holds these records already; using them")
         # Exists if the build was killed after its last step.
         with contextlib.suppress(OSError):
@@ -229,7 +210,7 @@ def _prepare(
         return records.verify(folder)
     files.remove_leftovers(folder)
     if begun:
-        _reject_other(folder, begun, settings, "holds an unfinished build")
+        _reject_other(folder, begun, settings, "an unfinished build")
         log(f"resuming the build in {folder}")
         return None
     if foreign := _shards(folder):
@@ -243,24 +224,21 @@ def _prepare(
 
 
 def _reject_other(
-    folder: Path, there: dict[str, Any], wanted: dict[str, Any], what: str
+    place: Path, there: dict[str, Any], wanted: dict[str, Any], what: str
 ) -> None:
-    if there != wanted:
-        raise UserError(
-            f"{folder} {what} made with other settings: {_differences(there, wanted)}. "
-            "Give another folder, the same settings, or allow overwriting."
-        )
-
-
-def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Lists the differences, such as "seed is 0 there and 1 here"."""
-    return "; ".join(
+    """Raises ValueError if settings differ, such as "seed is 0 there and 1 here"."""
+    differences = [
         "the text has changed (corpus_sha256)"
         if name == "corpus_sha256"
         else f"{name} is {there.get(name)!r} there and {wanted.get(name)!r} here"
         for name in sorted({*there, *wanted})
         if there.get(name) != wanted.get(name)
-    )
+    ]
+    if differences:
+        raise UserError(
+            f"{place} holds {what} made with other settings: {'; '.join(differences)}. "
+            "Give another folder, the same settings, or allow overwriting."
+        )
 
 
 def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> None:
@@ -282,11 +260,11 @@ def _finish(
     vocabulary: Vocabulary,
     settings: dict[str, Any],
     corpus: Sequence[str],
-    results: Sequence[units.UnitResult],
+    results: Sequence[dict[str, Any]],
 ) -> records.Manifest:
     """Renames the shards and writes the manifest."""
-    train = [result.train for result in results if result.train]
-    held_out = [result.eval for result in results if result.eval]
+    train = [result["train"] for result in results if result["train"]]
+    held_out = [result["eval"] for result in results if result["eval"]]
     if not train:
         raise UserError("the corpus is empty: it has no training example")
     for index, shard in enumerate(train):
@@ -301,13 +279,9 @@ def _finish(
         held_out = [records.join_shards(path, folder / WORK, held_out)]
     counts = collections.Counter()
     for result in results:
-        counts.update(
-            documents=result.documents,
-            lines=result.lines,
-            characters=result.characters,
-            unknown_tokens=result.unknown,
-            **result.dropped,
-        )
+        names = ("documents", "lines", "characters")
+        counts.update({name: result[name] for name in names})
+        counts.update(unknown_tokens=result["unknown"], **result["dropped"])
     manifest = records.Manifest(
         settings=settings,
         vocabulary={
@@ -343,75 +317,50 @@ def prepare_vocabulary(
     skips the hash if the folder has finished records. Trains on a sample of 256 MB if
     the corpus is larger. ``overwrite`` retrains if the settings differ.
 
-    Raises:
-        ValueError: if the file or the corpus is not usable, or the file has more than
-            ``size`` tokens or other settings.
-        OSError: if the file cannot be read or written.
+    Raises ``ValueError`` if the file or the corpus is not usable, or the file has more
+    than ``size`` tokens or other settings.
     """
     path = Path(path)
+    about = path.with_name(f"{path.name}.json")
     casing = {"lower_case": lower_case, "strip_accents": strip_accents}
     settings = {**casing, "size": size}
     sources = []
-    if overwrite or not (path.parent / records.MANIFEST).exists():
+    if not path.is_file() or overwrite or not (path.parent / records.MANIFEST).exists():
         sources = corpora.open_corpus(corpus, text_column=text_column)
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
-    about = path.with_name(f"{path.name}.json")
     with files.owned(path.parent, log):
-        if vocabulary := _existing_vocabulary(path, about, settings, overwrite):
-            log(f"using {path} ({len(vocabulary)} tokens)")
-            return vocabulary
-        started = time.monotonic()
+        if path.is_file():
+            vocabulary = Vocabulary.load(path)
+            shape = {"vocabulary_sha256": str, "settings": dict}
+            content = files.read_json(about, {}, shape=shape)
+            trained = None  # A vocabulary of the user.
+            if content.get("vocabulary_sha256") == vocabulary.sha256:
+                trained = {name: content["settings"].get(name) for name in settings}
+            if trained == settings or not overwrite:
+                if len(vocabulary) > size:
+                    raise UserError(
+                        f"{path} has {len(vocabulary)} tokens, more than {size}. "
+                        "Delete the file to train a new one, or raise the size."
+                    )
+                if trained:
+                    _reject_other(path, trained, settings, "a vocabulary")
+                log(f"using {path} ({len(vocabulary)} tokens)")
+                return vocabulary
         log(f"training a vocabulary of {size} tokens on {', '.join(corpus)}")
-        sources = sources or corpora.open_corpus(corpus, text_column=text_column)
-        settings["corpus_sha256"] = corpora.corpus_hash(sources)
         tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
         # This file first: without it, the vocabulary counts as the user's own.
         content = {"vocabulary_sha256": vocabulary.sha256, "settings": settings}
         files.write_json(about, content, sort_keys=True)
         vocabulary.save(path)
-        log(f"{path}: {len(tokens)} tokens in {time.monotonic() - started:.0f} s")
-        if len(tokens) < _FEW_TOKENS * size:
-            log(
-                f"warning: the vocabulary has {len(tokens)} tokens instead of {size}: "
-                "no other pair of pieces occurs twice. Give more text, or a smaller "
-                "size."
-            )
-    return vocabulary
-
-
-def _existing_vocabulary(
-    path: Path, about: Path, settings: dict[str, Any], overwrite: bool
-) -> Vocabulary | None:
-    """Loads the vocabulary; returns None if it must be trained."""
-    if not path.is_file() or (overwrite and not about.is_file()):
-        return None
-    vocabulary = Vocabulary.load(path)
-    shape = {"vocabulary_sha256": str, "settings": dict}
-    content = files.read_json(about, {}, shape=shape)
-    there = None
-    if content.get("vocabulary_sha256") == vocabulary.sha256:
-        # ``settings`` has the hash of the text only if it was read.
-        there = {name: content["settings"].get(name) for name in settings}
-    if overwrite and there != settings:
-        return None
-    if len(vocabulary) > settings["size"]:
-        raise UserError(
-            f"{path} has {len(vocabulary)} tokens, more than {settings['size']}. "
-            "Delete the file to train a new one, or raise the size."
-        )
-    if there not in (None, settings):
-        raise UserError(
-            f"{path} was trained with other settings: {_differences(there, settings)}. "
-            "Delete the file to train a new one, or give the same settings."
-        )
+        log(f"{path}: {len(tokens)} tokens")
     return vocabulary
 
 
 class _SampledLines:
     """Yields the lines of the corpus, sampled by document if it is large.
 
-    Samples a ``LongDocument`` by line, since it could be the whole corpus.
+    Samples a long document by line, since it could be the whole corpus.
     """
 
     def __init__(self, sources: Sequence[corpora.Source]):
@@ -423,7 +372,7 @@ class _SampledLines:
     def __iter__(self) -> Iterator[str]:
         for source in self._sources:
             for document in source.documents():
-                if isinstance(document, corpora.LongDocument):
+                if sum(map(len, document)) > _LONG_DOCUMENT:
                     yield from (line for line in document if self._has([line]))
                 elif self._has(document):
                     yield from document

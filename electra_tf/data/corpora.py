@@ -2,19 +2,17 @@
 
 ``open_corpus`` converts specs to sources, which yield documents: iterables of stripped
 lines that are not empty. Plain files can be split into byte ranges for several
-processes; ``spool`` writes other sources to a plain file first.
+processes; ``shareable`` writes other sources to plain files first.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import math
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,12 +29,11 @@ _NESTED = (".json", ".jsonl", ".parquet")
 _BLOCK = 1 << 16
 _COMPRESSION = 4  # Typical of text.
 _LONG_LINE = 1 << 20
-_HELD = 1 << 20  # Characters of a document to hold in memory.
 
 # Byte offset of a line, and its stripped text.
 Line = tuple[int, str]
-# Stripped, non-empty lines; can be iterated repeatedly.
-Document = Iterable[str]
+# Stripped, non-empty lines.
+Document = Sequence[str]
 
 
 def open_corpus(
@@ -77,7 +74,9 @@ def open_corpus(
     skipped: list[str] = []
     for spec in sources:
         if spec == "installed":
-            opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
+            opened[spec] = Generated(
+                spec, lambda: iter(installed.documents()), installed.fingerprint
+            )
         elif spec.startswith("tfds:"):
             opened[spec] = _tfds(spec)
         else:
@@ -93,9 +92,8 @@ def open_corpus(
     if skipped and log:
         rest = f" and {len(skipped) - 3} more files" if len(skipped) > 3 else ""
         log(
-            f"warning: not read: {', '.join(skipped[:3])}{rest}. Of a folder, files "
-            f"ending in {', '.join(SUFFIXES)} are read, or tables if there are none. A "
-            "pattern such as 'FOLDER/**' reads files of any name."
+            f"warning: not read: {', '.join(skipped[:3])}{rest}. A pattern such as "
+            "'FOLDER/**' reads files of any name."
         )
     return list(opened.values())
 
@@ -127,10 +125,7 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
         problem = f"the folder has no file ending in {known}"
     else:
         matches = paths.matching(spec)
-        problem = (
-            "not a file or folder, and no file matches it as a pattern. Sources are "
-            "files, folders, patterns, tfds:NAME, or the word installed"
-        )
+        problem = "not a file or folder, and no file matches it as a pattern"
     matches = [path for path in matches if paths.is_file(path) and paths.size(path)]
     if not matches:
         raise UserError(f"{spec}: {problem} (empty files do not count)")
@@ -155,25 +150,15 @@ def shareable(
         is_small = isinstance(source, Text) and source.size <= small
         if is_small or not source.needs_spool:
             yield source
-        elif path.exists():
-            yield Text.open(path, name=source.name)
-        else:
+            continue
+        if not path.exists():
             log(f"reading {source.name}")
-            yield spool(source, path, log)
-
-
-def spool(source: Source, path: files.AnyPath, log: Log) -> Text:
-    """Writes the documents to a plain file, which can be split."""
-    logged, count = time.monotonic(), 0
-    with files.open_new(path) as file:
-        for line in source.lines():
-            # Files with a zero byte are rejected as binary.
-            file.write(line.replace("\0", " ") + "\n")
-            count += not line
-            if time.monotonic() - logged > 5:
-                logged = time.monotonic()
-                log(f"reading {source.name}: {count} documents so far")
-    return Text.open(path, name=source.name)
+            with files.open_new(path) as file:
+                for document in source.documents():
+                    # Files with a zero byte are rejected as binary.
+                    text = "\n".join(document).replace("\0", " ")
+                    file.write(f"{text}\n\n")
+        yield Text.open(path, name=source.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,22 +170,6 @@ class Generated:
     fingerprint: Callable[[], str]
     size: int = 0  # 0 if it is unknown.
     needs_spool = True
-
-    def lines(self) -> Iterator[str]:
-        """Yields the lines of all documents, with "" after each document."""
-        for document in self.documents():
-            yield from document
-            yield ""
-
-
-class LongDocument:
-    """A document that is read from the file on every iteration."""
-
-    def __init__(self, read: Callable[[], Iterator[str]]):
-        self._read = read
-
-    def __iter__(self) -> Iterator[str]:
-        return self._read()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,50 +242,21 @@ class Text:
             # Start one line earlier: a document may start at the range's first line.
             lines = _read_lines(file, _line_start(file, self.start), self.path)
             document: list[str] = []
-            size = first = 0
             after_blank = self.start == 0
             for position, text in lines:
                 if not document and position >= limit:
                     return
                 starts = after_blank and position >= self.start
-                if text and not (document or starts):
-                    after_blank = False  # The document started in an earlier range.
-                elif text:
-                    first = first if document else position
+                if text and (document or starts):
                     document.append(text)
-                    size += len(text)
-                    if size <= _HELD:
-                        continue
-                    yield LongDocument(functools.partial(self._lines_from, first))
-                    is_over = self._is_over
-                    next((text for _, text in lines if is_over(text)), None)
-                    document, size, after_blank = [], 0, True
-                elif self._is_over(text):
+                elif text:
+                    after_blank = False  # The document started in an earlier range.
+                elif self.blank_lines_separate:
                     if document:
                         yield document
-                    document, size, after_blank = [], 0, True
+                    document, after_blank = [], True
             if document:
                 yield document
-
-    def lines(self) -> Iterator[str]:
-        """Yields the lines of all documents, with "" after each, in one read."""
-        with paths.open_unpacked(self.path) as file:
-            texts = (text for _, text in _read_lines(file, 0, self.path))
-            for has_text, lines in itertools.groupby(texts, bool):
-                if has_text:
-                    yield from lines
-                    yield ""
-
-    def _is_over(self, text: str) -> bool:
-        return self.blank_lines_separate and not text
-
-    def _lines_from(self, position: int) -> Iterator[str]:
-        with paths.open_unpacked(self.path) as file:
-            for _, text in _read_lines(file, position, self.path):
-                if text:
-                    yield text
-                elif self.blank_lines_separate:
-                    return
 
 
 Source = Text | Generated
@@ -336,35 +276,40 @@ def _text_size(path: str) -> int:
 
 def _table(path: str, column: str | None) -> Generated:
     """Returns a table; each row is a document."""
-    number_of = "row" if paths.suffix(path) == ".parquet" else "line"
+    is_parquet = paths.suffix(path) == ".parquet"
 
     def documents() -> Iterator[Document]:
         with paths.open_unpacked(path) as file:
-            if number_of == "row":
+            if is_parquet:
                 rows = tables.parquet_rows(file, path, column)
             else:
                 lines = _table_lines(file, path)
                 rows = tables.READERS[paths.suffix(path)](lines, path)
             for number, row in rows:
-                where = f"{path}, {number_of} {number}"
-                if column is None:
-                    text = "\n".join(_strings(row))
-                elif column not in row:
-                    raise UserError(
-                        f"{where}: no column {column!r}. The columns are "
-                        f"{tables.listed(row)}: choose one with --text_column."
-                    )
-                elif not isinstance(text := row[column], str):
-                    raise UserError(
-                        f"{where}: column {column!r} must hold a text, "
-                        f"got {text!r:.60}."
-                    )
+                where = f"{path}, {'row' if is_parquet else 'line'} {number}"
+                text = _cell(row, column, where)
                 if document := _document(text):
                     yield document
 
     return Generated(
         path, documents, lambda: f"{paths.sha256(path)} {column}", _text_size(path)
     )
+
+
+def _cell(row: dict[str, Any], column: str | None, where: str) -> str:
+    """Returns the text of a row: a column, or all strings."""
+    if column is None:
+        return "\n".join(_strings(row))
+    if column not in row:
+        raise UserError(
+            f"{where}: no column {column!r}. The columns are {tables.listed(row)}: "
+            "choose one with --text_column."
+        )
+    if not isinstance(text := row[column], str):
+        raise UserError(
+            f"{where}: column {column!r} must hold a text, got {text!r:.60}."
+        )
+    return text
 
 
 def _table_lines(file: BinaryIO, path: str) -> Iterator[str]:
@@ -404,11 +349,9 @@ def _tfds(spec: str) -> Generated:
     if not parts[0] or len(parts) > 3:
         raise UserError(f"got {spec!r}; it must be tfds:NAME[:SPLIT[:FEATURE]]")
     dataset, split, feature = (*parts, "", "")[:3]
-    split = split or "train"
-    opened = functools.partial(_tfds_builder, spec, dataset)
 
     def documents() -> Iterator[Document]:
-        builder = opened()
+        builder = _tfds_builder(spec, dataset)
         texts = [
             name
             for name, kind in builder.info.features.items()
@@ -416,36 +359,27 @@ def _tfds(spec: str) -> Generated:
         ]
         wanted = feature or (texts[0] if len(texts) == 1 else "text")
         if wanted not in texts:
-            raise UserError(
-                f"{spec}: the text features are {texts}, got {wanted!r}. Name "
-                f"one of them: tfds:{dataset}:{split}:FEATURE."
-            )
+            raise UserError(f"{spec}: the text features are {texts}, got {wanted!r}.")
         # In file order: every run must give the same records.
-        examples = builder.as_dataset(split=split, shuffle_files=False)
+        examples = builder.as_dataset(split=split or "train", shuffle_files=False)
         where = f"{spec}, feature {wanted}"
         for example in examples.as_numpy_iterator():
             if document := _document(_decoded(example[wanted], 0, where)):
                 yield document
 
-    return Generated(spec, documents, lambda: opened().info.full_name)
+    return Generated(
+        spec, documents, lambda: _tfds_builder(spec, dataset).info.full_name
+    )
 
 
 def _tfds_builder(spec: str, dataset: str) -> Any:
     try:
         import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise UserError(
-            f"{spec} needs the package tensorflow-datasets (and importlib_resources): "
-            "pip install tensorflow-datasets importlib_resources, or give a text file "
-            "instead."
-        ) from error
-    try:
+
         # TensorFlow Datasets reads the variable at import only.
         builder = tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
-    except (tfds.core.registered.DatasetNotFoundError, ValueError) as error:
-        raise UserError(
-            f"{spec}: TensorFlow Datasets has no dataset {dataset!r}: {error}"
-        ) from error
+    except (ImportError, ValueError) as error:
+        raise UserError(f"{spec}: {error}") from error
     if not builder.info.splits:
         raise UserError(
             f"{spec}: not prepared in {builder.data_dir}. Prepare it on a machine with "
@@ -476,9 +410,6 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
     """
     if file.seekable():
         file.seek(position)
-    else:
-        for start in range(0, position, _BLOCK):
-            file.read(min(_BLOCK, position - start))
     rest, is_part = b"", False
     while raw := rest + file.readline(_LONG_LINE - len(rest)):
         rest, is_cut = b"", len(raw) == _LONG_LINE and not raw.endswith(b"\n")

@@ -39,7 +39,7 @@ class ExampleBuilder:
             to the next example. ``"original"`` can reorder lines and discards the rest,
             like the original code.
 
-    Raises ``ValueError`` if ``segmenting`` is unknown or ``max_seq_length`` below 5.
+    Raises ``ValueError`` if an argument is invalid.
 
     Examples:
         >>> import random
@@ -47,9 +47,8 @@ class ExampleBuilder:
         ...     16, cls_id=2, sep_id=3, rng=random.Random(0)
         ... )
         >>> document = [np.arange(5, 10), np.arange(10, 14)]  # ids of its lines
-        >>> examples = list(builder.build([document]))
-        >>> int(examples[0][0]), int(examples[0][-1])
-        (2, 3)
+        >>> [int(example[0]) for example in builder.build([document])]
+        [2]
     """
 
     def __init__(
@@ -61,13 +60,10 @@ class ExampleBuilder:
         rng: random.Random,
         segmenting: str = "carry",
     ):
-        if segmenting not in ("carry", "original"):
+        if segmenting not in ("carry", "original") or max_seq_length < MIN_TARGET:
             raise UserError(
-                f"segmenting must be 'carry' or 'original', got {segmenting!r}"
-            )
-        if max_seq_length < MIN_TARGET:
-            raise UserError(
-                f"max_seq_length must be at least {MIN_TARGET}, got {max_seq_length}"
+                f"segmenting must be 'carry' or 'original' and max_seq_length at least "
+                f"{MIN_TARGET}, got {segmenting!r} and {max_seq_length}"
             )
         self._max_seq_length = max_seq_length
         self._cls, self._sep = np.array([[cls_id], [sep_id]], np.int32)

@@ -8,23 +8,21 @@ ASCII tables, license text, and repeated paragraphs.
 from __future__ import annotations
 
 import ast
-import concurrent.futures
 import functools
 import gc
 import hashlib
 import importlib.metadata
 import inspect
 import itertools
-import json
 import os
 import platform
 import re
-import subprocess
-import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from electra_tf.data.pools import pool
 
 _SKIPPED_FOLDERS = frozenset(
     {"__pycache__", "site-packages", "test", "tests", "testing", "idle_test"}
@@ -66,32 +64,23 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][a-z]+)?")
 
 
-# Starting a process takes as long as reading about this many modules.
-_MODULES_WORTH_A_PROCESS = 200
-
-_read: list[list[str]] = []  # Reading takes seconds; a build needs it twice.
+_MODULES_OF_A_PROCESS = 200  # Reading them takes as long as starting a process.
 
 
-def documents() -> Iterator[list[str]]:
-    """Yields one list of paragraphs per module, in the order of the module paths."""
-    if _read:
-        yield from _read
-        return
-    seen: set[bytes] = set()
+@functools.cache
+def documents() -> Sequence[list[str]]:
+    """Returns one list of paragraphs per module, in the order of the module paths."""
+    seen: set[str] = set()
     modules = []
     for texts in _modules(_source_files()):
         paragraphs = []
         for text in texts:
-            # Hashes take less memory than the texts.
-            key = hashlib.blake2b(text.casefold().encode(), digest_size=12).digest()
-            if key not in seen:
+            if (key := text.casefold()) not in seen:
                 seen.add(key)
                 paragraphs.append(text)
         if paragraphs:
             modules.append(paragraphs)
-            yield paragraphs
-    # Last: a partial iteration must not be cached.
-    _read[:] = modules
+    return modules
 
 
 @functools.cache
@@ -130,42 +119,16 @@ def _source_files() -> list[Path]:
 
 def _modules(paths: Sequence[Path]) -> Iterator[list[str]]:
     """Yields the paragraphs of each module in order, read by one process per core."""
-    count = min(os.cpu_count() or 1, 1 + len(paths) // _MODULES_WORTH_A_PROCESS)
-    # Round robin balances the load, since modules of a package are similar.
-    shares = [paths[number::count] for number in range(count)]
-    with concurrent.futures.ThreadPoolExecutor() as threads:
-        others = [threads.submit(_in_a_process, share) for share in shares[1:]]
-        own = [list(_module_paragraphs(path)) for path in shares[0]]
-        read = [own, *(other.result() for other in others)]
-    for modules in itertools.zip_longest(*read):
-        yield from (texts for texts in modules if texts)
+    if len(paths) <= _MODULES_OF_A_PROCESS:
+        yield from filter(None, map(_module_paragraphs, paths))
+        return
+    with pool() as executor:
+        chunk = _MODULES_OF_A_PROCESS
+        read = executor.map(_module_paragraphs, paths, chunksize=chunk)
+        yield from filter(None, read)
 
 
-# A subprocess: forks of a process that runs TensorFlow hang, and ``spawn`` would rerun
-# scripts without ``if __name__ == "__main__"``.
-_COMMAND = (
-    "import json, pathlib, sys; from electra_tf.data import installed as i; "
-    "paths = map(pathlib.Path, json.load(sys.stdin)); "
-    "json.dump([list(i._module_paragraphs(path)) for path in paths], sys.stdout)"
-)
-
-
-def _in_a_process(paths: Sequence[Path]) -> list[list[str]]:
-    done = subprocess.run(
-        [sys.executable, "-c", _COMMAND],
-        input=json.dumps([str(path) for path in paths]),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        # Perhaps killed for lack of memory: read in this process instead.
-        return [list(_module_paragraphs(path)) for path in paths]
-    return json.loads(done.stdout)
-
-
-def _module_paragraphs(path: Path) -> Iterator[str]:
+def _module_paragraphs(path: Path) -> list[str]:
     was_collecting = gc.isenabled()
     # Syntax trees have no cycles, but garbage collection would take half the time.
     gc.disable()
@@ -173,17 +136,17 @@ def _module_paragraphs(path: Path) -> Iterator[str]:
         source = path.read_bytes()
         # Parsing dominates the time; a third of the modules have no docstring.
         if b'"""' not in source and b"'''" not in source:
-            return
+            return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Invalid escapes in other packages.
             docstrings = list(_docstrings(ast.parse(source)))
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return  # Templates and Python 2 sources.
+        return []  # Templates and Python 2 sources.
     finally:
         if was_collecting:
             gc.enable()
-    for docstring in docstrings:
-        yield from prose(inspect.cleandoc(_CONTROL.sub(" ", docstring)))
+    cleaned = (inspect.cleandoc(_CONTROL.sub(" ", text)) for text in docstrings)
+    return [paragraph for text in cleaned for paragraph in prose(text)]
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """File operations for local paths and paths with a scheme, such as ``gs://``.
 
-Schemes that TensorFlow registers (``gs://``) use ``tf.io.gfile``; others (``s3://``,
-``hf://``) are read with fsspec. Local paths do not import TensorFlow.
+Paths with a scheme use fsspec; TensorFlow reads the records themselves.
 """
 
 from __future__ import annotations
@@ -41,24 +40,15 @@ def suffix(path: files.AnyPath) -> str:
     return PurePath(name.stem).suffix if is_packed(path) else name.suffix
 
 
-def _gfile() -> Any:
-    import tensorflow as tf
-
-    return tf.io.gfile
-
-
 def _system(path: files.AnyPath) -> Any:
-    """Returns ``tf.io.gfile`` or a file system of fsspec, by scheme."""
-    scheme = str(path).partition("://")[0]
-    if scheme in _gfile().get_registered_schemes():
-        return _gfile()
+    """Returns the file system of a path with a scheme."""
     import fsspec
 
     try:
-        return fsspec.filesystem(scheme)
+        return fsspec.url_to_fs(str(path))[0]
     except (ImportError, ValueError) as error:
         raise UserError(
-            f"{path}: {error}. Install its file system, such as: pip install s3fs"
+            f"{path}: {error}. Install its file system, such as: pip install gcsfs"
         ) from error
 
 
@@ -82,10 +72,7 @@ def matching(pattern: files.AnyPath) -> list[str]:
     if not is_remote(pattern):
         return sorted(glob.glob(str(pattern), recursive=True))
     system = _system(pattern)
-    matches = system.glob(str(pattern))
-    if not hasattr(system, "GFile"):
-        matches = map(system.unstrip_protocol, matches)
-    return sorted(matches)
+    return sorted(map(system.unstrip_protocol, system.glob(str(pattern))))
 
 
 def inside(folder: files.AnyPath, pattern: str) -> list[str]:
@@ -111,30 +98,20 @@ def size(path: files.AnyPath) -> int:
     """Returns the size of a file in bytes."""
     if not is_remote(path):
         return os.path.getsize(path)
-    system = _system(path)
-    is_gfile = hasattr(system, "GFile")
-    return system.stat(str(path)).length if is_gfile else system.size(str(path))
+    return _system(path).size(str(path))
 
 
 def open_bytes(path: files.AnyPath) -> BinaryIO:
     """Opens a seekable file for reading; raises FileNotFoundError if it is missing."""
     if not is_remote(path):
         return open(path, "rb")
-    if not is_file(path):
-        raise FileNotFoundError(f"{path} does not exist")
-    system = _system(path)
-    if not hasattr(system, "GFile"):
-        # Files of fsspec read lines of any length only.
-        return io.BufferedReader(system.open(str(path), "rb"), 1 << 20)
-    return io.BufferedReader(_Remote(system.GFile(str(path), "rb")), 1 << 20)
+    # Files of fsspec read lines of any length only.
+    return io.BufferedReader(_system(path).open(str(path), "rb"), 1 << 20)
 
 
 @contextlib.contextmanager
 def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
-    """Opens a file for reading; decompresses it by its suffix (``PACKED``).
-
-    Raises ``UserError`` if the block reads a damaged or truncated compressed file.
-    """
+    """Opens a file for reading; decompresses it by its suffix (``PACKED``)."""
     with open_bytes(path) as file:
         if not is_packed(path):
             yield file
@@ -168,51 +145,3 @@ def sha256(path: files.AnyPath) -> str:
         return files.sha256(path)
     with open_bytes(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class _Remote(io.RawIOBase):
-    """A raw Python file on top of ``tf.io.gfile.GFile``."""
-
-    def __init__(self, file: Any):
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self._file.tell()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def make_folder(path: str) -> None:
-    """Makes a remote folder; raises TensorFlow's error if it cannot be written."""
-    _gfile().makedirs(path)
-
-
-def publish(folder: Path, target: str, *, last: str, replaced: str) -> None:
-    """Copies the files of a folder to a remote folder, ``last`` as the last file.
-
-    First removes remote files with the same names or that match ``replaced``.
-    """
-    gfile = _gfile()
-    gfile.makedirs(target)
-    names = {path.name for path in folder.iterdir() if path.is_file()}
-    names = sorted(name for name in names if not name.startswith(".") and name != last)
-    copies = [join(target, name) for name in (last, *names)]
-    for path in dict.fromkeys((*copies, *inside(target, replaced))):
-        if exists(path):
-            gfile.remove(path)
-    for name in (*names, last):
-        gfile.copy(str(folder / name), join(target, name))

@@ -93,15 +93,13 @@ def pretraining_dataset(
     shuffle_buffer: int = 100_000,
     start_batch: int = 0,
     weights: Sequence[float] = (),
-    worker: int = 0,
-    workers: int = 1,
 ) -> tf.data.Dataset:
     """Returns masked batches for ``Electra.fit``, dicts of ``features.PRETRAINING``.
 
     Args:
         files: glob, comma list or sequence of TFRecord files or folders, written by
             ``build_records`` or by the original's builder.
-        batch_size: B, rows per (global) batch.
+        batch_size: B, rows per global batch.
         masking: defaults to ``masking_for`` with the manifest beside the files.
         sep_id: id of [SEP], to derive segment ids; defaults to the manifest's.
         training: True shuffles and repeats forever; False reads the files once, in
@@ -111,17 +109,12 @@ def pretraining_dataset(
             mask in every pass (dynamic masking, as in the paper).
         shuffle_buffer: size of the shuffle buffer in records.
         start_batch: first batch to produce, for resuming.
-        weights: share of the rows for each pattern in ``files``, which must be a
-            sequence. Every 10,000 rows have the exact shares, in random order.
-        worker: index of this worker.
-        workers: number of workers, each with ``batch_size / workers`` rows per batch.
-            With at least as many files as workers, each worker reads its own files;
-            otherwise all workers read all files.
+        weights: share of the rows for each pattern in the sequence ``files``. Every
+            10,000 rows have the exact shares, in random order.
 
-    Raises:
-        ValueError: if no file matches, all files are empty, a file has other records, a
-            required manifest is missing, ``seed`` is negative, a weight is not
-            positive, or ``batch_size`` is not a multiple of ``workers``.
+    Raises ``ValueError`` if no file matches, all files are empty, a file has other
+    records, a required manifest is missing, ``seed`` is negative, or a weight is not
+    positive.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
@@ -135,13 +128,7 @@ def pretraining_dataset(
     """
     if seed < 0:
         raise UserError(f"seed must be at least 0, got {seed}")
-    if batch_size % workers:
-        raise UserError(
-            f"{workers} workers cannot share a batch of {batch_size} rows; its size "
-            "must be a multiple of their number."
-        )
-    groups = [expand_files(each) for each in files] if weights else None
-    groups = groups or [expand_files(files)]
+    groups = [expand_files(each) for each in (files if weights else [files])]
     counts = count_all({path for group in groups for path in group})
     # The original builder writes empty shards for small corpora.
     groups = [[path for path in group if counts[path]] for group in groups]
@@ -149,13 +136,8 @@ def pretraining_dataset(
         manifest = records.read_manifest(paths.parent(next(iter(counts))))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
-    own_rows = rows = batch_size // workers
-    if training and min(map(len, groups)) >= workers > 1:
-        groups = [group[worker::workers] for group in groups]
-    else:
-        rows = batch_size
     own = sorted({path for group in groups for path in group})
-    start_record = start_batch * rows
+    start_record = start_batch * batch_size
     if training and weights:
         sized = [(group, sum(counts[path] for path in group)) for group in groups]
         stream = _mixed(sized, weights, seed, shuffle_buffer, start_record)
@@ -167,14 +149,10 @@ def pretraining_dataset(
         stream = tf.data.TFRecordDataset(own).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
     _check_first_records(own)
-    stream = stream.batch(rows, drop_remainder=training)
-    if rows > own_rows:
-        first = worker * own_rows
-        last = first + own_rows
-        stream = stream.map(lambda *batch: tuple(x[first:last] for x in batch))
+    stream = stream.batch(batch_size, drop_remainder=training)
     # Batch n is for step n, also after a resume.
     dataset = stream.enumerate(start_batch).map(
-        _batch_maker(masking, sep_id, seed, mask_variants, own_rows),
+        _batch_maker(masking, sep_id, seed, mask_variants, batch_size),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     options = tf.data.Options()
@@ -185,29 +163,18 @@ def pretraining_dataset(
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def for_one_worker(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
-    """Joins batches of one worker, since ``tf.distribute`` splits them by worker."""
-    options = tf.data.Options()
-    off = tf.data.experimental.AutoShardPolicy.OFF
-    options.experimental_distribute.auto_shard_policy = off
-
-    def joined(batches: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {
-            name: tf.reshape(value, [value.shape[0] * value.shape[1], -1])
-            for name, value in batches.items()
-        }
-
-    together = dataset.batch(workers, drop_remainder=True)
-    return together.map(joined).with_options(options)
-
-
 def count_all(files: Iterable[str]) -> dict[str, int]:
-    """Counts the records of each file, using manifests if possible.
+    """Counts the records of each file, using manifests beside them if possible.
 
     Raises ``ValueError`` if a file is missing or truncated, or if all are empty.
     """
     files = sorted(files)
-    known = known_counts(files)
+    known: dict[str, int] = {}
+    for folder in {paths.parent(path) for path in files}:
+        if paths.exists(paths.join(folder, records.MANIFEST)):
+            manifest = records.verify(folder)
+            for shard in (*manifest.train, *manifest.eval):
+                known[paths.join(folder, shard.name)] = shard.records
     counts = {
         path: known[path] if path in known else records.count_records(path)
         for path in files
@@ -215,20 +182,6 @@ def count_all(files: Iterable[str]) -> dict[str, int]:
     if not any(counts.values()):
         raise UserError(f"The {len(files)} TFRecord files are empty.")
     return counts
-
-
-def known_counts(files: Sequence[str]) -> dict[str, int]:
-    """Returns the record counts of the files that a manifest beside them lists.
-
-    Raises ``ValueError`` if a listed file is missing or has another size.
-    """
-    known: dict[str, int] = {}
-    for folder in {paths.parent(path) for path in files}:
-        if paths.exists(paths.join(folder, records.MANIFEST)):
-            manifest = records.verify(folder)
-            for shard in (*manifest.train, *manifest.eval):
-                known[paths.join(folder, shard.name)] = shard.records
-    return {path: known[path] for path in files if path in known}
 
 
 def _check_first_records(files: Sequence[str]) -> None:
@@ -246,9 +199,7 @@ def _check_first_records(files: Sequence[str]) -> None:
 def naming_damage(files: Sequence[str], vocab_size: int) -> Iterator[None]:
     """Raises ValueError with file and record if damaged records stop the block.
 
-    TensorFlow's errors lack both. After an error, reads the files up to the first
-    record that is unreadable or has an id beyond the vocabulary. Re-raises the error if
-    all records are valid.
+    TensorFlow's errors lack both, so this reads the files again after an error.
     """
     try:
         yield
@@ -260,30 +211,21 @@ def naming_damage(files: Sequence[str], vocab_size: int) -> Iterator[None]:
                     f"{path}: {damage}. Copy the file again or build the records "
                     "again; the same command then resumes from the last checkpoint."
                 ) from error
-        for path, count in known_counts(files).items():
-            if (there := records.count_records(path)) != count:
-                raise UserError(
-                    f"{path} holds {there} records, but the manifest beside it lists "
-                    f"{count}: it was edited. Build the records again."
-                ) from error
         raise
 
 
 def _damage(path: str, vocab_size: int) -> str:
     """Describes the first damaged record of a file, or returns ""."""
-    first = 0
+    first, reason = 0, ""
+    # Finds the batch, then the record.
     for size in (1000, 1):
-        whole = first
-        reason = ""
         try:
             for batch in tf.data.TFRecordDataset(path).skip(first).batch(size):
                 parse_batch(batch, vocab_size)
-                whole += len(batch)
+                first += len(batch)
+            return ""
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             reason = cli.reason(error)
-        if not reason:
-            return ""
-        first = whole
     return f"record {first + 1} is damaged ({reason})"
 
 
@@ -387,20 +329,16 @@ def _counts_in_a_block(weights: Sequence[float]) -> np.ndarray:
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: _BLOCK - counts.sum()]] += 1
     if not counts.all():
-        raise UserError(
-            f"the weights {list(weights)} give a corpus less than one of {_BLOCK} "
-            "rows; make them less different."
-        )
+        raise UserError(f"weights must be at least 1 / {_BLOCK}, got {list(weights)}.")
     return counts
 
 
 def _shuffle(
     dataset: tf.data.Dataset, buffer_size: int, seed: tf.Tensor
 ) -> tf.data.Dataset:
-    """Shuffles as a function of ``seed`` only, [2] int64.
+    """Shuffles as a function of ``seed``, [2] int64.
 
-    ``Dataset.shuffle`` also depends on ``tf.random.set_seed``, and rejects a tensor
-    seed of 0.
+    ``Dataset.shuffle`` also depends on ``tf.random.set_seed``, and rejects seed 0.
     """
     variant = tf.raw_ops.ShuffleDataset(
         input_dataset=tf.data.experimental.to_variant(dataset),
@@ -417,7 +355,7 @@ def _shuffle(
 
 def _batch_maker(
     masking: Masking, sep_id: int, seed: int, mask_variants: int | None, batch_size: int
-) -> Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], dict[str, tf.Tensor]]:
+) -> Callable[..., dict[str, tf.Tensor]]:
     variants = tf.int64.max if mask_variants is None else mask_variants
     length = masking.max_seq_length
     too_long = (
@@ -426,7 +364,7 @@ def _batch_maker(
     )
 
     def filled(value: tf.Tensor) -> tf.Tensor:
-        """Pads a short last batch with empty rows, so shapes stay static."""
+        # Pads a short last batch with empty rows, so shapes stay static.
         missing = batch_size - tf.shape(value)[0]
         rows = tf.pad(value, [[0, missing], [0, 0]])
         return tf.ensure_shape(rows, [batch_size, value.shape[1]])

@@ -133,7 +133,6 @@ def given_data(
                 f"{theirs[:12]}, not {vocabulary.sha256[:12]}): pass --vocab_file with "
                 "theirs, or rebuild them."
             )
-        manifest.check_vocabulary(vocabulary, folder)
         if longest > max_seq_length:
             raise UserError(
                 f"The records in {folder} hold up to {longest} tokens but "
@@ -181,30 +180,28 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
             f"No vocabulary for the records in {folders[0]}: pass --vocab_file, the "
             "vocabulary they were built with."
         )
-    (first, vocabulary), *others = beside.items()
-    for path, other in others:
-        if other.sha256 != vocabulary.sha256:
-            raise UserError(
-                f"The records were built with different vocabularies, {first} and "
-                f"{path}: train on one of the folders, or rebuild them with one "
-                "--vocab_file."
-            )
-    return vocabulary
+    first = next(iter(beside.values()))
+    if any(other.sha256 != first.sha256 for other in beside.values()):
+        raise UserError(
+            f"The records were built with different vocabularies, {', '.join(beside)}: "
+            "train on one of the folders, or rebuild them with one --vocab_file."
+        )
+    return first
 
 
 def _casing(
     manifests: dict[str, records.Manifest], default: tuple[bool, bool]
 ) -> tuple[bool, bool]:
-    folders = {
-        (manifest.settings["lower_case"], manifest.settings["strip_accents"]): folder
-        for folder, manifest in manifests.items()
+    casings = {
+        (manifest.settings["lower_case"], manifest.settings["strip_accents"])
+        for manifest in manifests.values()
     }
-    if len(folders) > 1:
+    if len(casings) > 1:
         raise UserError(
-            f"The records in {' and '.join(map(str, folders.values()))} differ in "
-            "lower_case or strip_accents: rebuild them with one casing."
+            f"The records in {', '.join(manifests)} differ in lower_case or "
+            "strip_accents: rebuild them with one casing."
         )
-    return next(iter(folders), default)
+    return next(iter(casings), default)
 
 
 def _joined(manifests: Sequence[records.Manifest]) -> records.Manifest:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import multiprocessing
 import os
 import re
 import shlex
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from electra_tf import cli
+from electra_tf.data.pools import pool
 from electra_tf.data.units import Job, Unit, Worker
 from electra_tf.errors import UserError
 
@@ -63,14 +61,9 @@ def _run_units(
         worker = Worker(job)
         yield from ((unit, worker.run(step, unit)) for unit in units)
         return
-    # A forked child of a process that has run TensorFlow hangs.
-    spawn = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=spawn, initializer=_start, initargs=(job,)
-    )
-    with pool:
+    with pool(workers, _start, job) as executor:
         try:
-            futures = {pool.submit(_run, step, unit): unit for unit in units}
+            futures = {executor.submit(_run, step, unit): unit for unit in units}
             for future in concurrent.futures.as_completed(futures):
                 yield futures[future], future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
@@ -80,7 +73,7 @@ def _run_units(
             ) from error
         except BaseException:
             # Otherwise the pool would build all queued units before it exits.
-            pool.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False, cancel_futures=True)
             raise
 
 
@@ -88,17 +81,7 @@ _worker: list[Worker] = []
 
 
 def _start(job: Job) -> None:
-    # The parent handles Ctrl-C. Workers must exit if the parent is killed.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # A worker that imports TensorFlow must not allocate GPU memory.
-    os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
     _worker[:] = [Worker(job)]
-
-
-def _exit_with_parent() -> None:
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def _run(step: str, unit: Unit) -> int:
@@ -110,9 +93,6 @@ def _run_beam(step: str, job: Job, units: Sequence[Unit], flags: str) -> None:
 
     All workers must share ``job.folder``. File writes are atomic and deterministic, so
     bundles can be retried or run twice concurrently.
-
-    ``flags`` are Beam's, such as ``--runner=FlinkRunner --parallelism=8``. Raises
-    ``ValueError`` if Beam is not installed or the pipeline failed.
     """
     try:
         import apache_beam as beam

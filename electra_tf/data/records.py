@@ -22,7 +22,6 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.data import paths
-from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
 FORMAT_VERSION = 1
@@ -49,12 +48,10 @@ class Manifest:
     r"""Shards of a records folder and the settings of their build.
 
     Attributes:
-        settings: settings that determine the records: ``vocabulary_sha256``,
-            ``lower_case``, ``max_seq_length``, ``segmenting``, ``seed``, ...
+        settings: ``RecordsConfig.settings`` and hashes of vocabulary and text.
         vocabulary: ``size``, ``sha256``, names and ids of the special tokens.
-        corpus: ``sources``; the counts ``documents``, ``lines``, ``characters`` and
-            ``unknown_tokens`` (training split); dropped documents by reason
-            (``selection.REASONS``).
+        corpus: ``sources``; counts of documents, lines, characters, [UNK] in the
+            training split, and dropped documents by ``selection.REASONS``.
         eval: held-out shards; may be empty.
 
     Examples:
@@ -79,30 +76,17 @@ class Manifest:
         """Number of training tokens, special tokens included."""
         return sum(shard.tokens for shard in self.train)
 
-    def check_vocabulary(self, vocabulary: Vocabulary, folder: files.AnyPath) -> None:
-        """Raises ValueError if the vocabulary differs from the manifest's."""
-        names = self.vocabulary.get("special_tokens", vocabulary.special_tokens)
-        ids = [vocabulary.ids.get(name) for name in names]
-        listed = self.vocabulary["size"], self.vocabulary["special_ids"]
-        if listed != (len(vocabulary), ids):
-            raise UserError(
-                f"{Path(folder, MANIFEST)} lists {listed[0]} tokens with the "
-                f"special ids {listed[1]}, but it has {len(vocabulary)} and {ids}. "
-                "Build the records again."
-            )
-
     def save(self, folder: files.AnyPath) -> None:
         """Writes ``manifest.json`` into the folder."""
         path = Path(folder, MANIFEST)
         files.write_json(path, dataclasses.asdict(self), sort_keys=True)
 
 
-_MANIFEST = {
+_FIVE = tuple[int, int, int, int, int]
+_SHAPE = {
+    "format_version": int,
     "settings": {"max_seq_length": int, "lower_case": bool, "strip_accents": bool},
-    "vocabulary": {
-        **{"size": int, "sha256": str},
-        **{"special_ids": list[int], "special_tokens": list[str] | None},
-    },
+    "vocabulary": {"size": int, "sha256": str, "special_ids": _FIVE},
     "corpus": dict[str, int | list],
     "train": [SHARD],
     "eval": [SHARD],
@@ -115,49 +99,32 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     Raises ``ValueError`` if it is missing, damaged, or has a newer format.
 
     Examples:
-        >>> manifest = et.data.read_manifest("records")
-        >>> manifest.settings["max_seq_length"], manifest.vocabulary["special_ids"]
-        (16, [0, 1, 2, 3, 4])
+        >>> et.data.read_manifest("records").settings["max_seq_length"]
+        16
     """
     path = paths.join(folder, MANIFEST)
     try:
         text = paths.read_bytes(path).decode("utf-8")
-        shape = {"format_version": int}
-        content = files.parse_json(text, f"{path} is damaged", shape)
-        version = content["format_version"]
-        if version <= FORMAT_VERSION:
-            files.check_shape(content, _MANIFEST, "it")
-            shards = {
-                split: tuple(Shard(**shard) for shard in content.pop(split))
-                for split in ("train", "eval")
-            }
-            return _checked(Manifest(**content, **shards))
     except FileNotFoundError as error:
         raise UserError(
             f"{path} does not exist: no records were built here, or the build was "
             "interrupted. Run electra-tf records (again)."
         ) from error
-    except (TypeError, ValueError) as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    content = files.parse_json(text, f"{path} is damaged", _SHAPE)
+    if content["format_version"] > FORMAT_VERSION:
         raise UserError(
-            f"{path}: damaged manifest ({error}). Build the records again."
-        ) from error
-    raise UserError(
-        f"{path}: format {version}, this library reads {FORMAT_VERSION}: update it, or "
-        "build the records again"
-    )
-
-
-def _checked(manifest: Manifest) -> Manifest:
-    ids, size = manifest.vocabulary["special_ids"], manifest.vocabulary["size"]
-    if len(ids) != 5 or not all(0 <= index < size for index in ids):
-        raise UserError(f"special_ids must be 5 ids below {size}, got {ids}")
-    if (longest := manifest.settings["max_seq_length"]) < 3:
-        raise UserError(f"max_seq_length must be at least 3, got {longest}")
-    for shard in (*manifest.train, *manifest.eval):
-        if Path(shard.name).name != shard.name:
-            raise UserError(f"{shard.name!r} is not a file of this folder")
-        if min(shard.records, shard.tokens, shard.size) < 0:
-            raise UserError(f"{shard.name} has a negative size")
+            f"{path}: format {content['format_version']} is newer than this library"
+        )
+    try:
+        for split in ("train", "eval"):
+            content[split] = tuple(Shard(**shard) for shard in content[split])
+        manifest = Manifest(**content)
+    except TypeError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    if manifest.settings["max_seq_length"] < 3:
+        raise UserError(f"{path} is damaged: max_seq_length must be at least 3.")
     return manifest
 
 
@@ -178,10 +145,7 @@ def verify(folder: files.AnyPath, *, thorough: bool = False) -> Manifest:
             problem = "its sha256 differs from the manifest's"
         else:
             continue
-        raise UserError(
-            f"{path}: {problem}. Copy the folder again, or build the records again "
-            "with overwriting allowed."
-        )
+        raise UserError(f"{path}: {problem}. Copy the folder or build it again.")
     return manifest
 
 
@@ -201,8 +165,7 @@ def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard
         with open(part, "wb") as file:
             while some := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
                 if not all(map(len, some)):
-                    number = records + next(n for n, x in enumerate(some) if not len(x))
-                    raise UserError(f"{path}: example {number + 1} has no token ids")
+                    raise UserError(f"{path}: an example has no token ids")
                 file.write(_framed(some))
                 records += len(some)
                 tokens += sum(map(len, some))
@@ -286,21 +249,15 @@ def count_records(path: files.AnyPath) -> int:
     with paths.open_bytes(path) as file:
         while position < size:
             header = file.read(12)
-            if len(header) < 12:
-                raise UserError(
-                    f"{path}: cut off at byte {position}, in the header of a record"
-                )
-            (length,) = struct.unpack_from("<Q", header)
-            if header != _before_record(length):
+            length = int.from_bytes(header[:8], "little")
+            if len(header) == 12 and header != _before_record(length):
                 raise UserError(
                     f"{path}: no record starts at byte {position} (bad checksum): not "
                     "a TFRecord file, compressed, or damaged"
                 )
-            position += 12 + length + 4
-            if position > size:
-                raise UserError(
-                    f"{path}: cut off at byte {size}, in a record of {length} bytes"
-                )
+            if len(header) < 12 or position + length + 16 > size:
+                raise UserError(f"{path}: cut off at byte {size}, in a record")
+            position += length + 16
             file.seek(position)
             count += 1
     return count

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import itertools
 import re
-import unicodedata
 import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -26,9 +25,6 @@ from electra_tf.errors import UserError
 REASONS = (
     "kept",
     "too_short",
-    "too_long",
-    "few_letters",
-    "repeated_lines",
     "duplicate",
     "near_duplicate",
     "contaminated",
@@ -38,8 +34,7 @@ HASHES = 128
 _WORDS_IN_A_SHINGLE = 5
 # Brown et al., 2020 (GPT-3), appendix C.
 _WORDS_OF_AN_OVERLAP = 13
-_WORDS_AT_ONCE = _LINES_AT_ONCE = 4096
-_LINES_REMEMBERED = 100_000
+_WORDS_AT_ONCE = 4096
 _RECALL = 0.99
 # Scripts without spaces: each character is a word.
 _ALONE = (
@@ -57,16 +52,11 @@ class Facts(NamedTuple):
 
 
 def facts(document: Document) -> Facts:
-    """Computes the facts of a document in one iteration."""
-    digest = hashlib.blake2b(digest_size=8)
-    lines = characters = 0
-    waiting = iter(document)
-    while some := list(itertools.islice(waiting, _LINES_AT_ONCE)):
-        text = "\n".join(some)
-        digest.update((f"\n{text}" if lines else text).encode("utf-8"))
-        lines += len(some)
-        characters += len(text) - len(some) + 1
-    return Facts(int.from_bytes(digest.digest(), "big"), lines, characters)
+    """Computes the facts of a document."""
+    text = "\n".join(document)
+    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
+    lines = len(document)
+    return Facts(int.from_bytes(digest, "big"), lines, len(text) - lines + 1)
 
 
 class Reader:
@@ -100,17 +90,9 @@ class Reader:
         return about.hash, verdict, signature
 
     def _reason(self, document: Document, about: Facts) -> str:
-        chosen = self._settings
-        longest, most = chosen.max_characters, chosen.max_repeated_lines
-        if about.characters < chosen.min_characters:
+        if about.characters < self._settings.min_characters:
             return "too_short"
-        if longest is not None and about.characters > longest:
-            return "too_long"
-        if chosen.min_letters > 0 and _share_of_letters(document) < chosen.min_letters:
-            return "few_letters"
-        if most < 1 and _share_of_repeated_lines(document) > most:
-            return "repeated_lines"
-        if chosen.decontaminate and not self._evaluation.isdisjoint(
+        if self._settings.decontaminate and not self._evaluation.isdisjoint(
             _overlap_hashes(document)
         ):
             return "contaminated"
@@ -132,38 +114,6 @@ def _min_hash() -> Any:
             "--dedup=near needs the package datasketch: pip install 'datasketch>=2,<3'."
         ) from error
     return MinHash(HASHES, seed=1, hashfunc=zlib.crc32)
-
-
-class _Letters(dict):
-    """A table for ``str.translate`` that keeps letters and combining marks."""
-
-    def __missing__(self, code: int) -> int | None:
-        self[code] = code if unicodedata.category(chr(code))[0] in "LM" else None
-        return self[code]
-
-
-_LETTERS = _Letters()
-
-
-def _share_of_letters(document: Document) -> float:
-    letters = others = 0
-    for line in document:
-        letters += len(line.translate(_LETTERS))
-        others += sum(map(len, line.split()))
-    return letters / others
-
-
-def _share_of_repeated_lines(document: Document) -> float:
-    seen: set[int] = set()
-    repeated = total = 0
-    for line in document:
-        total += len(line)
-        number = facts([line]).hash
-        if number in seen:
-            repeated += len(line)
-        elif len(seen) < _LINES_REMEMBERED:
-            seen.add(number)
-    return repeated / total
 
 
 def _overlap_hashes(document: Document) -> Iterator[bytes]:
@@ -210,7 +160,7 @@ def judge(
         settings: the build settings, for ``dedup`` and ``near_similarity``.
         hashes: [D] uint64.
         verdicts: [D] uint8, of the filters.
-        signatures: [D, 128] uint32, may be memory-mapped.
+        signatures: [D, 128] uint32, or [0, 128] without near-duplicate removal.
     """
     verdicts = verdicts.copy()
     if settings.dedup in ("exact", "near"):
@@ -223,7 +173,7 @@ def judge(
         rows = rows_in_a_band(settings.near_similarity)
         mixed = np.random.default_rng(0).integers(0, 2**64, rows, np.uint64)
         for start in range(0, HASHES - rows + 1, rows):
-            band = np.asarray(signatures[:, start : start + rows])[kept]
+            band = signatures[kept, start : start + rows]
             # The comparison of signatures resolves collisions of sums.
             sums = (band * mixed).sum(axis=1, dtype=np.uint64)
             _, firsts, bucket = np.unique(sums, return_index=True, return_inverse=True)
@@ -241,12 +191,3 @@ def counted(verdicts: np.ndarray) -> dict[str, int]:
     counts = np.bincount(verdicts, minlength=len(REASONS)).tolist()
     reasons = zip(REASONS[1:], counts[1:], strict=True)
     return {reason: count for reason, count in reasons if count}
-
-
-def described(dropped: dict[str, int], documents: int) -> str:
-    """Returns "left out 12 of 90 documents: 10 duplicate, 2 too short"."""
-    parts = [f"{count} {name.replace('_', ' ')}" for name, count in dropped.items()]
-    left_out = sum(dropped.values())
-    return f"left out {left_out} of {left_out + documents} documents: " + (
-        ", ".join(parts) or "none"
-    )

@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from electra_tf import files
@@ -124,3 +125,23 @@ def parquet_rows(file: BinaryIO, path: str, column: str | None = None) -> Rows:
 def listed(names: Sequence[str]) -> str:
     """Joins names; escapes their line breaks, since errors have one line."""
     return ", ".join(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)
+
+
+def load_passive() -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
+    """Returns English sentences and their voices, for training and for evaluation.
+
+    Each of the two is (texts, labels), with the labels "active" and "passive". The
+    sentences are from UD English EWT, CC BY-SA 4.0; see ``samples/passive/README.md``.
+
+    Examples:
+        >>> (texts, labels), dev = et.data.load_passive()
+        >>> len(texts), len(dev[0]), sorted(set(labels))
+        (1266, 316, ['active', 'passive'])
+    """
+    folder = Path(__file__).parent.parent / "samples" / "passive"
+    splits = []
+    for path in (folder / "train.csv", folder / "dev.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for _, row in csv_rows(file, str(path))]
+        splits.append(tuple([row[name] for row in rows] for name in ("text", "label")))
+    return tuple(splits)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 import random
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,27 +55,8 @@ class Unit:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class UnitResult:
-    """Counts and shards of a finished unit; an empty shard is None.
-
-    ``unknown`` counts [UNK] in the training split, ``dropped`` documents by reason.
-    """
-
-    documents: int
-    lines: int
-    characters: int
-    train: Shard | None
-    eval: Shard | None
-    unknown: int = 0
-    dropped: dict[str, int] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Settings of a build for its worker processes.
-
-    ``held_out`` has the hashes of held-out documents, ``folder`` the units' files.
-    """
+    """Settings of a build; ``held_out`` has the hashes of held-out documents."""
 
     settings: RecordsConfig
     vocabulary: Vocabulary
@@ -101,12 +81,12 @@ class Job:
         """Path of a unit's file."""
         return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
 
-    def result(self, unit: Unit) -> UnitResult:
-        """Reads the result of a finished unit."""
+    def result(self, unit: Unit) -> dict[str, Any]:
+        """Reads the counts and shards of a finished unit; an empty shard is None."""
         content = files.read_json(self.file(unit, BUILD))
         for split in SPLITS:
             content[split] = content[split] and Shard(**content[split])
-        return UnitResult(**content)
+        return content
 
 
 def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
@@ -130,12 +110,10 @@ def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
 def hold_out(documents: Iterable[Document], fraction: float) -> range:
     """Returns the range of hashes of held-out documents, about ``fraction`` of all.
 
-    The split depends on the text only. So it is stable if documents are added or
-    reordered, and copies of held-out documents are not in the training split.
-
-    Reads until both splits have documents and the held-out share is at most
-    ``2 * fraction`` or 5 % of the characters. If the corpus ends first, holds out one
-    document (and its copies) with at most ``fraction`` or 5 % of the characters, if
+    The split depends on the text only, so copies of held-out documents are not in the
+    training split. Reads until both splits have documents and the held-out share is at
+    most ``2 * fraction`` or 5 % of the characters. If the corpus ends first, holds out
+    one document (and its copies) with at most ``fraction`` or 5 % of the characters, if
     any. Raises ``ValueError`` if there are no documents.
     """
     bound = int(fraction * _HASHES)
@@ -160,22 +138,13 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
 
 def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
     """Deduplicates the read units; writes and returns the final verdicts."""
-    hashes, verdicts = [], []
-    # Memory-mapped: signatures take half a kilobyte per document.
-    with tempfile.TemporaryFile(dir=job.folder) as file:
-        for unit in units:
-            with np.load(job.file(unit, READ)) as read:
-                hashes.append(read["hashes"])
-                verdicts.append(read["verdicts"])
-                file.write(read["signatures"].tobytes())
-        file.flush()
-        signatures = np.zeros([0, selection.HASHES], np.uint32)
-        if file.tell():
-            signatures = np.memmap(file, np.uint32, "r").reshape(-1, selection.HASHES)
-        final = selection.judge(
-            job.settings, np.concatenate(hashes), np.concatenate(verdicts), signatures
-        )
-    ends = np.cumsum([len(each) for each in hashes])
+    read = [np.load(job.file(unit, READ)) for unit in units]
+    hashes, verdicts, signatures = (
+        np.concatenate([arrays[name] for arrays in read])
+        for name in ("hashes", "verdicts", "signatures")
+    )
+    final = selection.judge(job.settings, hashes, verdicts, signatures)
+    ends = np.cumsum([len(arrays["verdicts"]) for arrays in read])
     for unit, part in zip(units, np.split(final, ends[:-1]), strict=True):
         with files.open_new(job.file(unit, _VERDICTS), "wb") as file:
             np.save(file, part)
@@ -187,23 +156,16 @@ class Worker:
 
     def __init__(self, job: Job):
         self._job = job
+        self._reader = selection.Reader(job.settings)
+        self._tokenizer = WordTable(
+            job.vocabulary,
+            lower_case=job.settings.lower_case,
+            strip_accents=job.settings.strip_accents,
+        )
 
     def run(self, step: str, unit: Unit) -> int:
         """Runs ``READ`` or ``BUILD`` of a unit; returns the number of documents."""
         return self.read(unit) if step == READ else self.build(unit)
-
-    @functools.cached_property
-    def _reader(self) -> selection.Reader:
-        return selection.Reader(self._job.settings)
-
-    @functools.cached_property
-    def _tokenizer(self) -> WordTable:
-        settings = self._job.settings
-        return WordTable(
-            self._job.vocabulary,
-            lower_case=settings.lower_case,
-            strip_accents=settings.strip_accents,
-        )
 
     def read(self, unit: Unit) -> int:
         """Writes hashes, verdicts and signatures; returns the number of documents."""
@@ -214,7 +176,9 @@ class Worker:
                 file,
                 hashes=np.array(hashes, np.uint64),
                 verdicts=np.array(verdicts, np.uint8),
-                signatures=np.array(signatures, np.uint32),
+                signatures=np.array(signatures, np.uint32).reshape(
+                    -1, selection.HASHES
+                ),
             )
         return len(rows)
 
@@ -224,7 +188,7 @@ class Worker:
         # One builder per split: examples must not mix held-out and training text.
         builders = {split: job.example_builder(unit, split) for split in SPLITS}
         rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-        counts = collections.Counter(documents=0, lines=0, characters=0)
+        number = lines = characters = 0
         documents, dropped = unit.documents(), {}
         if job.settings.filters:
             verdicts = np.load(job.file(unit, _VERDICTS))
@@ -234,18 +198,23 @@ class Worker:
             about = facts(document)
             split = "eval" if about.hash in job.held_out else "train"
             rows[split] += builders[split].build([self._tokenizer.encode(document)])
-            counts.update(
-                documents=1,
-                lines=about.lines,
-                characters=about.lines + about.characters,
-            )
-        shards = {}
+            number += 1
+            lines += about.lines
+            characters += about.lines + about.characters
+        shards: dict[str, Any] = dict.fromkeys(SPLITS)
         for split, examples in rows.items():
-            path = job.file(unit, f"{split}.tfrecord")
             job.rng(unit, f"shuffle {split}").shuffle(examples)
-            shards[split] = write_shard(path, examples) if examples else None
+            if examples:
+                path = job.file(unit, f"{split}.tfrecord")
+                shards[split] = dataclasses.asdict(write_shard(path, examples))
         unk = job.vocabulary.unk_id
-        unknown = sum(int((row == unk).sum()) for row in rows["train"])
-        result = UnitResult(**counts, **shards, unknown=unknown, dropped=dropped)
-        files.write_json(job.file(unit, BUILD), dataclasses.asdict(result))
-        return result.documents
+        result = {
+            "documents": number,
+            "lines": lines,
+            "characters": characters,
+            **shards,
+            "unknown": sum(int((row == unk).sum()) for row in rows["train"]),
+            "dropped": dropped,
+        }
+        files.write_json(job.file(unit, BUILD), result)
+        return number

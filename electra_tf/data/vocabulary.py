@@ -75,14 +75,12 @@ class Vocabulary:
         if missing:
             raise UserError(
                 f"special tokens missing: {', '.join(missing)}. Add them, one per "
-                "line, or rename the vocabulary's own special tokens; in Python, pass "
-                'their names: Vocabulary.load(path, mask="<mask>").'
+                'line, or pass other names: Vocabulary.load(path, mask="<mask>").'
             )
         others = first.keys() - set(self.special_tokens)
         if all(map(_UNUSED.fullmatch, others)):
             raise UserError(
-                "all tokens are special or unused: every word would be "
-                f"{self.unk}. Train a vocabulary, or use another file."
+                f"all tokens are special or unused: every word would be {self.unk}."
             )
 
     def __len__(self) -> int:
@@ -166,8 +164,7 @@ def _problem(token: str) -> str:
     if len(part) > MAX_WORD_LENGTH or size > _MAX_TOKEN_BYTES:
         return (
             f"is too long: at most {MAX_WORD_LENGTH} characters and "
-            f"{_MAX_TOKEN_BYTES} bytes can be tokenized. Train a vocabulary again, or "
-            "use another file"
+            f"{_MAX_TOKEN_BYTES} bytes can be tokenized"
         )
     return ""
 

@@ -7,9 +7,12 @@ repeated, so a dict caches the ids of every string between two spaces.
 from __future__ import annotations
 
 import array
+import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -54,13 +57,11 @@ class WordTable(dict[str, bytes]):
         self._casing = {"lower_case": lower_case, "strip_accents": strip_accents}
         self._lower_case = lower_case
         self._clean = _Cleaning(lower_case and strip_accents)
-        self._words: dict[str, bytes] = {}
         self._first, self._inside = {}, {}
         for token, index in vocabulary.ids.items():
             part = token.removeprefix("##")
             (self._first if part == token else self._inside)[part] = index
         self._longest = max(map(len, vocabulary.tokens))
-        self._exact = None
         self._unfamiliar: list[str] = []
 
     def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
@@ -84,7 +85,6 @@ class WordTable(dict[str, bytes]):
                 del self[chunk]
         if len(self) > _MAX_ENTRIES:
             self.clear()
-            self._words.clear()
         return rows
 
     def _encoded(self, line: str) -> np.ndarray:
@@ -106,28 +106,23 @@ class WordTable(dict[str, bytes]):
             words = _ASCII_WORDS.findall(text)
         else:
             words = text.translate(_SEPARATE).split()
-        ids = b"".join(map(self._ids_of, words))
+        pieces = itertools.chain.from_iterable(map(self._longest_match, words))
+        ids = array.array("i", pieces).tobytes()
         if not _is_long(chunk):
             self[chunk] = ids
         return ids
 
-    def _learn_unfamiliar(self) -> None:
-        if self._exact is None:
-            from electra_tf.data.tokenizer import WordPiece
+    @functools.cached_property
+    def _exact(self) -> Any:
+        from electra_tf.data.tokenizer import WordPiece
 
-            self._exact = WordPiece(self._vocabulary, **self._casing)
+        return WordPiece(self._vocabulary, **self._casing)
+
+    def _learn_unfamiliar(self) -> None:
         chunks = list(dict.fromkeys(self._unfamiliar))
         self._unfamiliar = []
         for chunk, ids in zip(chunks, self._exact.encode(chunks), strict=True):
             self[chunk] = ids.tobytes()
-
-    def _ids_of(self, word: str) -> bytes:
-        ids = self._words.get(word)
-        if ids is None:
-            ids = array.array("i", self._longest_match(word)).tobytes()
-            if not _is_long(word):
-                self._words[word] = ids
-        return ids
 
     def _longest_match(self, word: str) -> list[int]:
         unknown = [self._vocabulary.unk_id]

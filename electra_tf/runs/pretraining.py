@@ -42,7 +42,6 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
     is_chief,
     naming_lost_workers,
-    place,
     strategy_for,
 )
 
@@ -318,10 +317,7 @@ def _build(
     """Builds data and compiled phases; raises ValueError if they do not fit."""
     data = build.pretraining_data(config, log)
     warm_start.check(config, data)
-    worker, workers = place(strategy)
-    train_batches = functools.cache(
-        build.train_batches(config, data, worker=worker, workers=workers)
-    )
+    train_batches = functools.cache(build.train_batches(config, data))
     # Opens the files now, so that invalid records fail early.
     train_batches(start_batch=0)
     with strategy.scope():

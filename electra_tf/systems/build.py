@@ -109,18 +109,11 @@ def masking(
 
 
 def train_batches(
-    config: PretrainConfig,
-    data: PretrainingData,
-    *,
-    worker: int = 0,
-    workers: int = 1,
+    config: PretrainConfig, data: PretrainingData
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns a function that maps ``start_batch`` to the dataset from that batch on.
-
-    ``--file_sharding`` restricts them to this ``worker``, for ``tf.distribute``.
-    """
+    """Returns a function that maps ``start_batch`` to the dataset from there on."""
     static = config.masking.masking == "static"
-    make = functools.partial(
+    return functools.partial(
         pipeline.pretraining_dataset,
         data.groups or data.train_files,
         weights=config.data.weights,
@@ -131,10 +124,6 @@ def train_batches(
         mask_variants=config.masking.mask_variants if static else None,
         shuffle_buffer=config.data.shuffle_buffer,
     )
-    if not config.data.file_sharding or workers == 1:
-        return make
-    own = functools.partial(make, worker=worker, workers=workers)
-    return lambda **start: pipeline.for_one_worker(own(**start), workers)
 
 
 def eval_dataset(

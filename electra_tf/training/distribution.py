@@ -65,19 +65,6 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
     )
 
 
-def place(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Returns the index of this worker, from 0, and the number of workers."""
-    resolver = strategy.cluster_resolver
-    cluster = resolver.cluster_spec().as_dict() if resolver else {}
-    workers = [
-        (kind, index)
-        for kind in ("chief", "worker")
-        for index in range(len(cluster.get(kind, ())))
-    ]
-    here = resolver and (resolver.task_type, resolver.task_id)
-    return (workers.index(here), len(workers)) if here in workers else (0, 1)
-
-
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes files: a single process, the chief or worker 0."""
     resolver = strategy.cluster_resolver

@@ -94,7 +94,6 @@ def test_what_fits_is_allowed(arguments):
         (["--masking=dynamic", "--mask_variants=3"], "setting of --masking=static"),
         (["--temperature_shape=exponential"], "needs --final_temperature"),
         (["--tpu=local"], "setting of --distribution=tpu"),
-        (["--file_sharding"], "setting of --distribution=multi_worker"),
         (["--adversarial_weight=2"], r"must be in \[0, 1\]"),
         (["--adversarial_start=-1"], "must not be negative"),
         (["--final_temperature=1"], "a schedule needs both"),

@@ -1,6 +1,5 @@
 import random
 import sys
-import tracemalloc
 import types
 
 import fsspec
@@ -39,26 +38,6 @@ def test_blank_lines_separate_documents(text, write):
     assert documents(path, blank_lines_separate=False) == [["one", "two", "three"]]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.zst"])
-@pytest.mark.parametrize("separate", [True, False])
-def test_a_long_document_is_read_again_instead_of_held(
-    name, separate, write, monkeypatch
-):
-    text = "\ufeffone\n\n" + "two \n \t\r\nthree\nfour\n" * 3 + "\n\nfive\r\nsix"
-    (source,) = open_corpus([str(write(name, text))], blank_lines_separate=separate)
-    whole = list(source.documents())
-    monkeypatch.setattr(corpora, "_HELD", 5)
-    found = list(source.documents())
-    # Long documents can be read again, also within the iteration of the source.
-    assert [list(document) for document in found] == whole
-    assert [list(document) for document in found] == whole
-    assert [list(document) for document in source.documents()] == whole
-    long = [isinstance(document, corpora.LongDocument) for document in found]
-    assert long == ([len("".join(d)) > 5 for d in whole])
-    if separate:
-        assert list(source.lines()) == [x for d in whole for x in [*d, ""]]
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_a_long_line_is_cut_at_spaces(seed, write, monkeypatch):
     rng = random.Random(seed)
@@ -74,16 +53,6 @@ def test_a_long_line_is_cut_at_spaces(seed, write, monkeypatch):
     assert max(len(part.encode()) for part in cut) <= 16
     if max(map(len, line.split())) <= 4:
         assert " ".join(cut).split() == line.split()
-
-
-def test_reading_a_long_document_takes_no_memory(write, monkeypatch):
-    monkeypatch.setattr(corpora, "_HELD", 1 << 16)
-    path = write("a.txt", "seven words and a line break, forever\n" * 20_000)
-    tracemalloc.start()
-    (document,) = documents(path)
-    assert sum(map(len, document)) == 20_000 * 37
-    assert tracemalloc.get_traced_memory()[1] < 500_000
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
@@ -237,7 +206,7 @@ def test_tfds_not_prepared_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     with pytest.raises(ValueError, match=r"not prepared in .* text file instead"):
         documents("tfds:imdb_reviews")
-    with pytest.raises(ValueError, match="has no dataset"):
+    with pytest.raises(ValueError, match="no_such_dataset_anywhere"):
         documents("tfds:no_such_dataset_anywhere")
 
 

@@ -218,7 +218,7 @@ def test_empty_lines_and_documents_give_nothing():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="'carry' or 'original', got 'x'"):
+    with pytest.raises(ValueError, match="got 'x' and 128"):
         builder(Scripted(), "x")
-    with pytest.raises(ValueError, match="at least 5, got 4"):
+    with pytest.raises(ValueError, match="'original' and 4"):
         builder(Scripted(), length=4)

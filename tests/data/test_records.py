@@ -46,7 +46,7 @@ def test_counting_names_the_place_of_the_damage(tmp_path):
     with pytest.raises(ValueError, match=f"a: cut off at byte {len(whole) - 3}, in a"):
         count_records(path)
     path.write_bytes(whole[: size + 5])
-    with pytest.raises(ValueError, match=f"a: cut off at byte {size}, in the header"):
+    with pytest.raises(ValueError, match=f"a: cut off at byte {size + 5}, in a"):
         count_records(path)
     path.write_bytes(whole[:size] + b"\1" + whole[size + 1 :])
     with pytest.raises(ValueError, match=f"no record starts at byte {size} "):
@@ -60,7 +60,7 @@ def test_an_empty_example_is_refused(tmp_path):
     """Skipping it would shift the following examples."""
     for rows in ([[], [2, 7, 3]], [[2, 7, 3], []]):
         rows = [np.array(row, np.int32) for row in rows]
-        with pytest.raises(ValueError, match=r"a: example \d has no token ids"):
+        with pytest.raises(ValueError, match="a: an example has no token ids"):
             write_shard(tmp_path / "a", rows)
     assert list(tmp_path.iterdir()) == []
 

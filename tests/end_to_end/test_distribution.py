@@ -117,13 +117,6 @@ def test_workers_equal_one_device_and_the_chief_alone_writes(one_device, two_wor
     assert list(other.iterdir()) == []
 
 
-def test_workers_that_share_files_equal_one_device(text, one_device, tmp_path):
-    """Both workers read the only file and take their rows of each batch."""
-    folders = [tmp_path / "chief", tmp_path / "other"]
-    run_workers(text, folders, "--file_sharding")
-    assert_close(final_weights(one_device, 6), final_weights(folders[0], 6))
-
-
 def test_a_checkpoint_of_two_workers_goes_on_in_one(
     text, one_device, two_workers, tmp_path
 ):

@@ -1,0 +1,39 @@
+"""Worker processes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def pool(
+    workers: int | None = None, start: Callable | None = None, *arguments: Any
+) -> concurrent.futures.ProcessPoolExecutor:
+    """Returns worker processes, which first call ``start``."""
+    # A forked child of a process that has run TensorFlow hangs.
+    return concurrent.futures.ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_process,
+        initargs=(start, arguments),
+    )
+
+
+def _start_process(start: Callable | None, arguments: Sequence[Any]) -> None:
+    # The parent handles Ctrl-C. Workers must exit if the parent is killed.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    # A worker that imports TensorFlow must not allocate GPU memory.
+    os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
+    if start:
+        start(*arguments)
+
+
+def _exit_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
