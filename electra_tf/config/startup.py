@@ -5,15 +5,13 @@ of XLA programs, which loads a program in a tenth of the time of its compilation
 
 TensorFlow keys entries by the program alone, although they run only on the processor
 they were compiled for. It aborts on damaged entries and unwritable folders, and never
-deletes an entry. Therefore each kind of machine has its own folder here, which is
-checked, cleaned and bounded first.
+deletes an entry. Therefore each kind of machine has its own folder here, and damaged
+and old entries are deleted first.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import fcntl
 import gc
 import hashlib
 import os
@@ -26,7 +24,6 @@ import time
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import IO
 
 # Environment variable: folder of the cache, or "off". Default: the user's cache folder.
 CACHE_VARIABLE = "ELECTRA_TF_XLA_CACHE"
@@ -41,11 +38,8 @@ _GC_THRESHOLDS = (100_000, 20, 10)
 # Info and warning lines of absl, and its first line.
 _CHATTER = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl::Initialize")
 _OPTION = "--tf_xla_persistent_cache_directory"
-_LOCK = ".lock"
 # Protocol buffer fields of an entry: key, program, compiled program.
 _FIELDS = {1, 2, 3}
-# Lock files, held until exit to protect the folder from cleaning by other processes.
-_held: list[IO] = []
 
 
 @contextlib.contextmanager
@@ -174,86 +168,46 @@ def _key(flags: str, version: str) -> str:
 
 
 def _is_usable(folder: Path) -> bool:
-    """Checks a folder, and cleans it if no other process uses it."""
+    """Creates a folder and cleans the cache; returns whether entries can be written."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
-            return False
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"\0" * 4096)
-        _held.append((folder / _LOCK).open("a"))
-        atexit.register(_held[-1].close)
-        # Other processes delete folders with an old lock file.
-        os.utime(folder / _LOCK)
+        _clean(folder.parent)
+        return (
+            os.access(folder, os.W_OK)
+            and shutil.disk_usage(folder).free >= MIN_FREE_BYTES
+        )
     except OSError:
         return False
-    # Skips cleaning on file systems without locks.
-    with contextlib.suppress(OSError):
-        if _lock(_held[-1], fcntl.LOCK_EX):
-            _clean(folder)
-        fcntl.flock(_held[-1], fcntl.LOCK_SH)
-    return True
 
 
-def _lock(file: IO, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _clean(folder: Path) -> None:
+def _clean(root: Path) -> None:
     """Deletes damaged and old entries, and the least recently used above MAX_BYTES."""
     now, size = time.time(), 0
     entries = []
-    for path in folder.glob("*.pb*"):
-        with _none_missing():
-            status = path.stat()
-            used = max(status.st_atime, status.st_mtime)
-            if path.suffix == ".pb" and _is_whole(path):
-                entries.append((used, status.st_size, path))
-            elif path.suffix == ".pb" or now - used > 24 * 3600:
-                # A temporary file may belong to a process on another host.
-                path.unlink()
+    for path in root.glob("*/*.pb*"):
+        status = path.stat()
+        used = max(status.st_atime, status.st_mtime)
+        # Other suffixes are temporary names of entries that TensorFlow is writing.
+        is_good = _is_whole(path) if path.suffix == ".pb" else now - used < 24 * 3600
+        entries.append((used if is_good else 0.0, status.st_size, path))
     for used, bytes_, path in sorted(entries, reverse=True):
         size += bytes_
         if size > MAX_BYTES or now - used > MAX_UNUSED_SECONDS:
-            with _none_missing():
-                path.unlink()
-    for other in folder.parent.glob(f"*/{_LOCK}"):
-        with _none_missing(), other.open("a") as file:
-            is_old = now - other.stat().st_mtime > MAX_UNUSED_SECONDS
-            if is_old and other.parent != folder and _lock(file, fcntl.LOCK_EX):
-                shutil.rmtree(other.parent)
-
-
-def _none_missing() -> contextlib.AbstractContextManager:
-    return contextlib.suppress(FileNotFoundError, PermissionError)
+            path.unlink(missing_ok=True)
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether an entry is complete: its fields fill the file."""
+    """Whether the three fields of an entry, a protocol buffer, fill the file."""
+    size, found = path.stat().st_size, set()
     with path.open("rb") as file:
-        return set(_fields(file, path.stat().st_size)) == _FIELDS
-
-
-def _fields(file: IO[bytes], size: int) -> Iterator[int]:
-    """Yields the field numbers of a protocol buffer; 0 for invalid data."""
-    while (position := file.tell()) < size:
-        head = file.read(11)
-        if head[0] & 7 != 2:
-            yield 0
-            return
-        length = shift = 0
-        for byte in head[1:]:
-            length |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        end = position + 1 + shift // 7 + length
-        if end > size:
-            yield 0
-            return
-        yield head[0] >> 3
-        file.seek(end)
+        while (position := file.tell()) < size:
+            tag, *digits = file.read(11)
+            # A varint: 7 bits per byte, the lowest first; the last byte is below 128.
+            width = next((n for n, byte in enumerate(digits, 1) if byte < 128), 0)
+            length = sum((digits[n] & 127) << 7 * n for n in range(width))
+            end = position + 1 + width + length
+            if tag & 7 != 2 or not width or end > size:
+                return False
+            found.add(tag >> 3)
+            file.seek(end)
+    return found == _FIELDS
