@@ -53,31 +53,23 @@ _SHIPPED = (_PACKAGE, _PACKAGE.parent)
 
 # Control characters except line breaks and tabs, and bidirectional overrides.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_COLOR = re.compile("(\x1b\\[[0-9;]*m)")
+_UNSEEN_BUT_COLORS = re.compile(f"(?!\x1b\\[[0-9;]*m){_UNSEEN.pattern}")
 
 
-def visible(text: str) -> str:
+def visible(text: str, unseen: re.Pattern = _UNSEEN) -> str:
     """Escapes terminal control characters, as JSON does."""
-    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _shown(text: str) -> str:
-    """Escapes control characters except color codes."""
-    return "".join(
-        part if index % 2 else visible(part)
-        for index, part in enumerate(_COLOR.split(text))
-    )
+    return unseen.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def say(text: str) -> None:
-    """Writes a line to standard output, escaped and flushed."""
-    sys.stdout.write(f"{_shown(text)}\n")
+    """Writes a line to standard output, escaped except for colors, and flushed."""
+    sys.stdout.write(f"{visible(text, _UNSEEN_BUT_COLORS)}\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """Writes a line to standard error, for progress and warnings."""
-    sys.stderr.write(f"{_shown(text)}\n")
+    sys.stderr.write(f"{visible(text, _UNSEEN_BUT_COLORS)}\n")
     sys.stderr.flush()
 
 
@@ -232,14 +224,7 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
         if escaped != argument:
             # TensorFlow and JSON cannot represent such a path.
             raise UserError(f"{escaped} is not UTF-8: convert it, or rename the file.")
-    try:
-        rest = values(["", *(_spelled(argument, values) for argument in given)])[1:]
-    except flags.UnrecognizedFlagError as error:
-        close = difflib.get_close_matches(error.flagname, own, 3, 0.7)
-        hint = f" Did you mean --{' or --'.join(close)}?" if close else ""
-        raise UserError(
-            f"Unknown flag --{error.flagname}.{hint} --help lists all flags."
-        ) from error
+    rest = values(["", *given])[1:]
     flat = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
@@ -303,14 +288,6 @@ def find_flagfile(name: str) -> str:
     raise FileNotFoundError(f"no flagfile {name!r}.{hint}")
 
 
-def _spelled(argument: str, values: flags.FlagValues) -> str:
-    # Absl spells --no-name as --noname.
-    name = argument.removeprefix("--no-")
-    if name != argument and name in values and values[name].boolean:
-        return f"--no{name}"
-    return argument
-
-
 class _FlagValues(flags.FlagValues):
     """Absl flags that do not read flagfiles, because doctor examines its flagfile."""
 
@@ -323,62 +300,50 @@ class _FlagValues(flags.FlagValues):
 
 
 def _definitions(config_class: type) -> flags.FlagValues:
-    """Defines the flags of a config, followed by absl's own.
+    """Defines the flags of a config.
 
     ``Literal`` becomes an enum, a tuple of strings a comma-separated list (a multi flag
     with ``repeated``), and bool a switch (``--name`` / ``--noname``).
     """
     values = _FlagValues()
-    for _, group in fields.groups(config_class):
-        hints = typing.get_type_hints(group)
-        for leaf in dataclasses.fields(group):
-            _define(leaf, hints[leaf.name], values)
-    for name in flags.FLAGS:
-        # The long name ("verbosity") also defines the short one ("v").
-        if name == flags.FLAGS[name].name and name not in values:
-            values[name] = flags.FLAGS[name]
+    definers = {
+        bool: flags.DEFINE_bool,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        str: flags.DEFINE_string,
+    }
+    for leaf, hint in _leaves(config_class):
+        name, default, about = fields.flag_name(leaf), leaf.default, ""
+        if typing.get_origin(hint) is typing.Literal:
+            allowed = list(typing.get_args(hint))
+            flags.DEFINE_enum(name, default, allowed, about, flag_values=values)
+        elif leaf.metadata["repeated"]:
+            flags.DEFINE_multi_string(name, list(default), about, flag_values=values)
+        elif typing.get_origin(hint) is tuple:
+            flags.DEFINE_list(name, list(default), about, flag_values=values)
+        else:
+            definers[hint](name, default, about, flag_values=values)
     return values
 
 
-def _define(leaf: dataclasses.Field, hint: Any, values: flags.FlagValues) -> None:
-    name, default = fields.flag_name(leaf), leaf.default
-    description = leaf.metadata["help"]
-    about = (name, default, description)
-    hint = _without_none(hint)
-    origin = typing.get_origin(hint)
-    if origin is typing.Literal:
-        allowed = list(typing.get_args(hint))
-        flags.DEFINE_enum(name, default, allowed, description, flag_values=values)
-    elif leaf.metadata["repeated"]:
-        flags.DEFINE_multi_string(name, list(default), description, flag_values=values)
-    elif origin is tuple:
-        flags.DEFINE_list(name, list(default), description, flag_values=values)
-    else:
-        definers = {
-            bool: flags.DEFINE_bool,
-            int: flags.DEFINE_integer,
-            float: flags.DEFINE_float,
-            str: flags.DEFINE_string,
-        }
-        definers[hint](*about, flag_values=values)
-
-
-def _without_none(hint: Any) -> Any:
-    # ``Literal[...] | None`` is a typing.Union, ``int | None`` a types.UnionType.
-    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
-        return hint
-    (inner,) = [each for each in typing.get_args(hint) if each is not type(None)]
-    return inner
+def _leaves(config_class: type) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """Yields the fields with their types, without None."""
+    for _, group in fields.groups(config_class):
+        hints = typing.get_type_hints(group)
+        for leaf in dataclasses.fields(group):
+            hint = hints[leaf.name]
+            # ``Literal[...] | None`` is a typing.Union, ``int | None`` a UnionType.
+            if typing.get_origin(hint) in (types.UnionType, typing.Union):
+                hint = typing.get_args(hint)[0]
+            yield leaf, hint
 
 
 def _information(arguments: Sequence[str], config_class: type, texts: str) -> str:
-    """Returns the output of ``--help``, ``--helpfull`` or ``--version``, else ""."""
+    """Returns the output of ``--help`` or ``--version``, else ""."""
     flags_only = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--version" in flags_only:
         return f"electra_tf {__version__}"
-    if "--helpfull" in flags_only:
-        return f"{help_text(config_class, texts=texts)}\n\n{_absl_help(config_class)}"
-    if {"--help", "-h", "-help", "-?", "--helpshort"}.intersection(flags_only):
+    if {"--help", "-h", "--helpfull"}.intersection(flags_only):
         return help_text(config_class, texts=texts)
     return ""
 
@@ -392,10 +357,10 @@ def help_text(config_class: type, *, texts: str = "", width: int | None = None) 
     parts = [inspect.getdoc(config_class)]
     if texts:
         parts.append(texts)
+    hints = {leaf.name: hint for leaf, hint in _leaves(config_class)}
     for _, group in fields.groups(config_class):
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
-        hints = typing.get_type_hints(group)
         # Flags inherited from shared groups come last.
         leaves = sorted(
             dataclasses.fields(group), key=lambda x: x.name not in group.__annotations__
@@ -406,14 +371,13 @@ def help_text(config_class: type, *, texts: str = "", width: int | None = None) 
         "Any command\n"
         "  --flagfile=FILE  read flags from FILE, one per line; later flags win. The\n"
         "      shipped ones are found by name from any folder: configs/small.cfg\n"
-        "  --help, --helpfull, --version  this text; also absl's own flags; the version"
+        "  --help, --version  this text; the version"
     )
     return "\n\n".join(parts)
 
 
 def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     name, default = fields.flag_name(leaf), leaf.default
-    hint = _without_none(hint)
     choices = leaf.metadata["choices"]
     if typing.get_origin(hint) is typing.Literal:
         kind = "|".join(typing.get_args(hint))
@@ -435,16 +399,6 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     return "\n".join(lines)
 
 
-def _absl_help(config_class: type) -> str:
-    own = {fields.flag_name(leaf) for _, leaf in fields.fields(config_class)}
-    lines = ["Flags of absl"]
-    for name in sorted(flags.FLAGS):
-        if name not in own:
-            lines.append(f"  --{name}  (default: {flags.FLAGS[name].default})")
-            lines += _wrapped(flags.FLAGS[name].help or "", 88, 6, 6)
-    return "\n".join(lines)
-
-
 def _wrapped(text: str, width: int, first: int, others: int) -> list[str]:
     indents = {"initial_indent": " " * first, "subsequent_indent": " " * others}
     return textwrap.wrap(text, width, **indents)
@@ -452,9 +406,10 @@ def _wrapped(text: str, width: int, first: int, others: int) -> list[str]:
 
 def duration(seconds: float) -> str:
     """Formats seconds as mm:ss or h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+    # Imported here to keep --help fast.
+    from tqdm import tqdm
+
+    return tqdm.format_interval(round(seconds))
 
 
 class Progress:

@@ -7,7 +7,6 @@ renamed. A process that dies leaves the old file or the new one, never a partial
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import glob
@@ -18,7 +17,6 @@ import os
 import re
 import shutil
 import socket
-import time
 import types
 import typing
 import zlib
@@ -47,8 +45,6 @@ _NO_LOCK = {
 }
 
 _NONE = type(None)
-# Upper bound on the resolution of file times on common file systems.
-_SETTLED_NS = 3_000_000_000
 
 AnyPath = str | os.PathLike
 
@@ -117,11 +113,8 @@ def _put(part: Path, path: Path) -> None:
     if not (part.is_dir() and path.is_dir()) or path.is_symlink():
         os.replace(part, path)
         return
-    # A folder cannot be renamed over one that holds files: exchanges the two names.
-    # ``replacing`` then removes the old folder.
-    if _exchange(part, path):
-        return
-    # Else moves the old folder; `remove_leftovers` restores it if this process dies.
+    # A folder cannot be renamed over one that holds files, so the old one moves first;
+    # `remove_leftovers` restores it if this process dies.
     old = part.with_name(f"{part.name}.old")
     remove(old)
     os.replace(path, old)
@@ -131,14 +124,6 @@ def _put(part: Path, path: Path) -> None:
         os.replace(old, path)
         raise
     remove(old)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchanges two paths atomically; returns whether the system supports it."""
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    names = os.fsencode(one), os.fsencode(other)
-    return rename is not None and not rename(here, names[0], here, names[1], exchange)
 
 
 @contextlib.contextmanager
@@ -321,10 +306,7 @@ def _finite(value: Any) -> Any:
 def sha256(path: AnyPath) -> str:
     """Returns the hex digest of a file, cached by path, size and modification time."""
     status = os.stat(path)
-    # File times are coarse: a recent file may change without a new time.
-    is_settled = time.time_ns() - status.st_mtime_ns > _SETTLED_NS
-    read = _sha256 if is_settled else _sha256.__wrapped__
-    return read(os.fspath(path), status.st_size, status.st_mtime_ns)
+    return _sha256(os.fspath(path), status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=4096)

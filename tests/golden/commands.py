@@ -106,10 +106,10 @@ CONFIGS = {
 def options(name):
     """Returns option -> default and choices of a command, as plain values."""
     found = {}
-    for _, leaf in fields.fields(CONFIGS[name]):
+    for leaf, hint in cli._leaves(CONFIGS[name]):
         flag = fields.flag_name(leaf)
-        names = typing.get_args(cli._without_none(_hint(CONFIGS[name], leaf.name)))
-        choices = leaf.metadata["choices"] or [n for n in names if isinstance(n, str)]
+        names = [n for n in typing.get_args(hint) if isinstance(n, str)]
+        choices = leaf.metadata["choices"] or names
         found[f"--{flag}"] = {
             "default": leaf.default,
             "choices": sorted(choices) or None,
@@ -117,11 +117,3 @@ def options(name):
         if leaf.type.startswith("bool"):
             found[f"--no{flag}"] = found[f"--no-{flag}"] = found[f"--{flag}"]
     return json.loads(json.dumps(found))
-
-
-def _hint(config_class, name):
-    for _, group in fields.groups(config_class):
-        hints = typing.get_type_hints(group)
-        if name in hints:
-            return hints[name]
-    raise KeyError(name)
