@@ -222,7 +222,6 @@ EXAMPLES = {
         epsilon=1e-5,
         bias_correction=True,
         clip_norm=2.0,
-        clipping="per_replica",
         exclude_from_weight_decay=("bias",),
         learning_rate_multipliers={"kernel": 0.5},
         name="mine",

@@ -118,7 +118,6 @@ class Run(Parts):
         tokens_per_step: positions in a batch.
         reads_mask: whether the generator reads [MASK] at the positions it predicts.
         is_chief: whether this process writes files.
-        profile: whether this process profiles some steps.
         callbacks: factories of the callbacks named by flags, called in each phase.
         lock: holds the lock of the folder until it is closed.
     """
@@ -134,7 +133,6 @@ class Run(Parts):
     tokens_per_step: int
     reads_mask: bool
     is_chief: bool
-    profile: bool
     callbacks: Sequence[Callable[[], keras.callbacks.Callback]]
     log: Log
     lock: contextlib.ExitStack
@@ -155,7 +153,7 @@ def prepare(
     which leaves the folder unchanged.
     """
     # Workers must connect before anything else uses TensorFlow's runtime.
-    strategy = strategy_for(config.run.distribution, tpu=config.run.tpu)
+    strategy = strategy_for(config.run.distribution)
     config = warm_start.completed(config, log)
     for warning in config.warnings():
         log(f"warning: {warning}")
@@ -231,7 +229,6 @@ def prepare(
             tokens_per_step=config.run.train_batch_size * config.data.max_seq_length,
             reads_mask=config.generator_kind == "masked_lm",
             is_chief=writes,
-            profile=config.run.profile and writes,
             callbacks=more,
             log=log,
             lock=lock.pop_all(),
@@ -397,12 +394,6 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
                 run.held_out, run.eval_steps, receivers, callbacks=more, **counted
             )
             more = [evaluate]
-        if run.profile:
-            folder = run.folder.path / layout.PROFILE
-            # The first two executions trace and compile.
-            options = {"profile_batch": (3, 7), "write_graph": False}
-            more.append(keras.callbacks.TensorBoard(str(folder), **options))
-            run.log(f"profile: tensorboard --logdir={folder}")
         guard = callbacks.NonFiniteGuard(store=run.store, **counted)
         steps = last_step - first_step
         phase.model.fit(
@@ -453,8 +444,6 @@ def finish(run: Run) -> None:
         tokens = [cli.visible(token) for token in run.data.vocabulary.tokens]
         sample = text_sample(run.model, tokens, run.held_out)
         files.write_text(folder.path / layout.SAMPLES, sample)
-        board = sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD)
-        board.write_text(last_step, "samples", sample)
         run.log("held-out text with predictions (all of it in samples.txt):\n")
         run.log("\n".join(sample.splitlines()[:14]))
     run.log(report.next_steps(folder))

@@ -15,6 +15,7 @@ Sinks are callables ``(step, dict)``, see ``electra_tf.training.sinks``.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import pkgutil
@@ -46,45 +47,32 @@ def named_callbacks(
     """Imports Keras callbacks from "module:Class" or "module:function" names.
 
     The current folder is on the import path. Returns one factory without arguments per
-    name.
-
-    Raises:
-        ValueError: if a name cannot be imported or is not a callback. A factory raises
-            it if the callback needs arguments.
+    name. Raises ValueError if a name cannot be imported; a factory raises it if its
+    result is not a callback.
     """
-    return [_named_callback(name) for name in names]
-
-
-def _named_callback(name: str) -> Callable[[], keras.callbacks.Callback]:
-    flag, base = f"--callback={name}", keras.callbacks.Callback
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    return [functools.partial(_make_callback, n, _imported(n)) for n in names]
+
+
+def _imported(name: str) -> Any:
     try:
-        factory = pkgutil.resolve_name(name)
+        return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{flag} cannot be imported: {error}.") from error
-    is_other_class = isinstance(factory, type) and not issubclass(factory, base)
-    if not callable(factory) or is_other_class:
+        raise UserError(f"--callback={name} cannot be imported: {error}.") from error
+
+
+def _make_callback(name: str, factory: Any) -> keras.callbacks.Callback:
+    try:
+        callback = factory()
+    except TypeError as error:
         raise UserError(
-            f"{flag} is not a Keras callback class, such as "
-            "keras.callbacks:TerminateOnNaN, or a function that returns a callback."
-        )
-
-    def make() -> keras.callbacks.Callback:
-        try:
-            callback = factory()
-        except TypeError as error:
-            raise UserError(
-                f"{flag} cannot be created: {error}. Name a function without arguments "
-                "that returns the callback."
-            ) from error
-        if not isinstance(callback, base):
-            raise UserError(
-                f"{flag} returned a {type(callback).__name__}, not a Keras callback."
-            )
-        return callback
-
-    return make
+            f"--callback={name} cannot be created: {error}. Name a function without "
+            "arguments that returns the callback."
+        ) from error
+    if not isinstance(callback, keras.callbacks.Callback):
+        raise UserError(f"--callback={name} made {callback}, not a Keras callback.")
+    return callback
 
 
 class StepCallback(keras.callbacks.Callback):
@@ -92,11 +80,6 @@ class StepCallback(keras.callbacks.Callback):
 
     def __init__(self, every: int = 1, *, first_step: int = 0):
         super().__init__()
-        if every < 1:
-            raise UserError(
-                f"{type(self).__name__} has every={every}; the smallest interval is 1 "
-                "step. Leave the callback out to switch it off."
-            )
         self.every = every
         self.first_step = first_step
         self.step = first_step

@@ -64,8 +64,6 @@ _LOSS = Panel("Discriminator loss", "nats per token")
 _QUALITY = Panel("Discriminator quality", "%", scale=100.0)
 _TOKENS = Panel("Predicted tokens", "%", scale=100.0)
 _SENTENCES = Panel("Sentence level", "%", scale=100.0)
-_REWARD = Panel("Adversarial reward", "nats per masked token")
-_SCHEDULES = Panel("Schedules", "value")
 
 
 def _likelihood(prefix: str, label: str, column: str) -> tuple[MetricCard, MetricCard]:
@@ -212,17 +210,6 @@ _CARDS = (
         baseline="majority class",
     ),
     MetricCard("corrupted_fraction", panel=_SENTENCES, series="corrupted rows"),
-    MetricCard("reward", column="reward {:.3f}", panel=_REWARD, series="reward"),
-    MetricCard(
-        "adversarial_weight",
-        column="adv {:.2f}",
-        panel=_SCHEDULES,
-        series="adversarial weight",
-    ),
-    MetricCard("reward_baseline", panel=_REWARD, series="learned baseline"),
-    MetricCard(
-        "temperature", column="temp {:.2f}", panel=_SCHEDULES, series="temperature"
-    ),
     *FIT,
 )
 

@@ -352,9 +352,9 @@ def named_variables(
         for layer in model._flatten_layers()
         if re.fullmatch(rf"{to_snake_case(type(layer).__name__)}(_\d+)?", layer.name)
     }
-    number = _SiblingNumbers(automatic)
+    siblings: dict[tuple, list[str]] = {}
     unique = {id(v): v for v in model.variables}.values()
-    paths = [(v, number(v.path)) for v in unique]
+    paths = [(v, _numbered(v.path, automatic, siblings)) for v in unique]
     pairs = [(f"model/{path}", v) for v, path in paths]
     if optimizer is not None:
         by_key = {v.path.replace("/", "_"): path for v, path in paths}
@@ -369,23 +369,22 @@ def named_variables(
     return dict(pairs)
 
 
-class _SiblingNumbers:
-    """Replaces the numbers in automatic layer names by the index among siblings."""
+def _numbered(path: str, automatic: set[str], given: dict[tuple, list[str]]) -> str:
+    """Replaces the numbers in automatic layer names by the index among siblings.
 
-    def __init__(self, automatic: set[str]):
-        self._automatic = automatic
-        self._given: dict[tuple, dict[str, int]] = {}
-
-    def __call__(self, path: str) -> str:
-        renamed: list[str] = []
-        for part in path.split("/"):
-            base = re.sub(r"_\d+$", "", part)
-            if part in self._automatic or base == "seed_generator":
-                given = self._given.setdefault((*renamed, base), {})
-                index = given.setdefault(part, len(given))
-                part = f"{base}_{index}" if index else base
-            renamed.append(part)
-        return "/".join(renamed)
+    ``given`` collects the siblings by path.
+    """
+    renamed: list[str] = []
+    for part in path.split("/"):
+        base = re.sub(r"_\d+$", "", part)
+        if part in automatic or base == "seed_generator":
+            siblings = given.setdefault((*renamed, base), [])
+            if part not in siblings:
+                siblings.append(part)
+            index = siblings.index(part)
+            part = f"{base}_{index}" if index else base
+        renamed.append(part)
+    return "/".join(renamed)
 
 
 def _optimizer_pairs(

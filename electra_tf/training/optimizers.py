@@ -30,9 +30,6 @@ Schedule = keras.optimizers.schedules.LearningRateSchedule
 NO_WEIGHT_DECAY = ("bias", "*_bias", "gamma", "*_gamma", "beta", "*_beta")
 
 
-CLIPPING = ("after_reduction", "per_replica")
-
-
 def _squared_norms(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns the squared norm of each gradient, float32 [number of gradients]."""
     # A square that overflows float32 (norm above 1.8e19) counts as not finite.
@@ -58,10 +55,8 @@ class AdamW(keras.optimizers.Optimizer):
             (1 - beta_1 ** t)``, with Kingma and Ba's epsilon hat. Epsilon weighs up to
             32 times more in the first updates than if each moment is corrected. False
             in ELECTRA.
-        clip_norm: global norm to clip gradients to; None disables clipping.
-        clipping: "after_reduction" clips the gradient summed over replicas;
-            "per_replica" clips each of n replicas to ``clip_norm / n`` before the sum,
-            as the original does on TPUs.
+        clip_norm: global norm to clip the gradients to, after their sum over replicas;
+            None disables clipping.
         exclude_from_weight_decay: shell-style patterns of the last part of a variable's
             path. The default excludes biases and LayerNorm weights, not embeddings.
         learning_rate_multipliers: dict of variable path to factor, or list of
@@ -69,8 +64,8 @@ class AdamW(keras.optimizers.Optimizer):
         name: name of the optimizer, the first part of its variables' paths.
 
     Raises:
-        ValueError: if ``clipping`` is unknown or ``clip_norm`` is not positive. When
-            built: if the path of a multiplier is missing or not unique.
+        ValueError: if ``clip_norm`` is not positive. When built: if the path of a
+            multiplier is missing or not unique.
 
     Examples:
         >>> weight = keras.Variable([1.0, -2.0], name="kernel")
@@ -90,7 +85,6 @@ class AdamW(keras.optimizers.Optimizer):
         epsilon: float = 1e-6,
         bias_correction: bool = False,
         clip_norm: float | None = 1.0,
-        clipping: str = "after_reduction",
         exclude_from_weight_decay: Sequence[str] = NO_WEIGHT_DECAY,
         learning_rate_multipliers: Mapping[str, float] | Sequence | None = None,
         name: str = "adamw",
@@ -98,10 +92,6 @@ class AdamW(keras.optimizers.Optimizer):
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)
         super().__init__(learning_rate, weight_decay=weight_decay, name=name)
-        if clipping not in CLIPPING:
-            raise UserError(
-                f"clipping is {clipping!r}; allowed are {', '.join(CLIPPING)}."
-            )
         if clip_norm is not None and not clip_norm > 0:
             raise UserError(
                 f"clip_norm is {clip_norm}; give a positive norm, or None for no "
@@ -112,7 +102,6 @@ class AdamW(keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.bias_correction = bias_correction
         self.clip_norm = clip_norm
-        self.clipping = clipping
         # Not ``exclude_from_weight_decay``, which is a method of the base class.
         self._no_decay_patterns = tuple(exclude_from_weight_decay)
         self.learning_rate_multipliers = _by_path(learning_rate_multipliers)
@@ -179,9 +168,8 @@ class AdamW(keras.optimizers.Optimizer):
         wrong = [p for p in self.learning_rate_multipliers if paths.count(p) != 1]
         if wrong:
             raise UserError(
-                "learning_rate_multipliers names "
-                f"{', '.join(wrong)}, which no variable or several have as path; the "
-                f"{len(paths)} variables begin with {', '.join(paths[:5])}."
+                f"learning_rate_multipliers names {', '.join(wrong)}, which is not the "
+                f"path of one variable, such as {paths[0]}."
             )
         return tuple(float(self.learning_rate_multipliers.get(p, 1.0)) for p in paths)
 
@@ -194,8 +182,6 @@ class AdamW(keras.optimizers.Optimizer):
         indices = [self._get_variable_index(v) for v in variables]
         # IndexedSlices become dense: the norm needs the sum of repeated rows.
         gradients = [tf.convert_to_tensor(g) for g in grads]
-        if self.clipping == "per_replica":
-            gradients = self._clipped_share(gradients)
         reduced = self._all_reduce_sum_gradients(
             list(zip(gradients, variables, strict=True))
         )
@@ -213,7 +199,7 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
         scale = tf.constant(1.0)
-        if self.clip_norm is not None and self.clipping == "after_reduction":
+        if self.clip_norm is not None:
             scale = tf.minimum(1.0, self.clip_norm / norm)
         # Zeroes bad gradients without a branch, in which replicas cannot synchronize:
         # multiply_no_nan returns 0 for NaN times 0.
@@ -252,16 +238,6 @@ class AdamW(keras.optimizers.Optimizer):
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_variables, tf.distribute.get_strategy(), updates
         )
-
-    def _clipped_share(self, gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        if self.clip_norm is None:
-            return gradients
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        norm = tf.sqrt(tf.reduce_sum(_squared_norms(gradients)))
-        scale = tf.minimum(1.0, self.clip_norm / replicas / norm)
-        # Keeps bad gradients, so that the check after the reduction finds the variable.
-        scale = tf.where(tf.math.is_finite(norm), scale, 1.0)
-        return [g * tf.cast(scale, g.dtype) for g in gradients]
 
     def _update_variables(
         self, strategy: tf.distribute.Strategy, updates: Sequence[tuple]
@@ -312,7 +288,6 @@ class AdamW(keras.optimizers.Optimizer):
             "epsilon": self.epsilon,
             "bias_correction": self.bias_correction,
             "clip_norm": self.clip_norm,
-            "clipping": self.clipping,
             "exclude_from_weight_decay": list(self._no_decay_patterns),
             "learning_rate_multipliers": dict(self.learning_rate_multipliers),
         }
@@ -321,10 +296,11 @@ class AdamW(keras.optimizers.Optimizer):
     def from_config(cls, config: dict, **kwargs: Any) -> AdamW:
         """Rebuilds an optimizer from ``get_config``."""
         config = dict(config)
-        if groups := config.pop("clip_groups", None):
+        groups = config.pop("clip_groups", None)
+        if config.pop("clipping", "after_reduction") != "after_reduction" or groups:
             warnings.warn(
-                f"the saved optimizer clipped {', '.join(groups)} by a norm of its "
-                "own, which no longer exists: all gradients are clipped to clip_norm.",
+                "the saved optimizer clipped replicas or groups of variables one by "
+                "one, which no longer exists: all gradients are clipped together.",
                 stacklevel=2,
             )
         optimizer = super().from_config(config, **kwargs)

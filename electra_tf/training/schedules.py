@@ -52,22 +52,17 @@ class WarmupPolynomialDecay(
         combine: str = "product",
     ):
         super().__init__()
-        if total_steps < 1:
-            raise UserError(f"total_steps is {total_steps}; a run has at least 1 step.")
-        if warmup_steps < 0:
-            raise UserError(
-                f"warmup_steps is {warmup_steps}; use 0 for no warm-up, or a "
-                "positive number of steps."
-            )
         if combine not in COMBINE:
             raise UserError(
                 f"combine is {combine!r}; allowed are {', '.join(COMBINE)}."
             )
-        if combine == "sequential" and warmup_steps >= total_steps:
+        # A sequential decay needs a step after the warm-up.
+        is_sequential = combine == "sequential"
+        least = warmup_steps + 1 if is_sequential else 1
+        if warmup_steps < 0 or total_steps < least:
             raise UserError(
-                f"warmup_steps {warmup_steps} leaves no step of total_steps "
-                f"{total_steps} for the decay: shorten the warm-up, lengthen the "
-                "run, or use combine='product'."
+                f"warmup_steps {warmup_steps} and total_steps {total_steps} must be at "
+                f"least 0 and {least}."
             )
         self.learning_rate = learning_rate
         self.total_steps = total_steps
@@ -75,7 +70,7 @@ class WarmupPolynomialDecay(
         self.power = power
         self.end_learning_rate = end_learning_rate
         self.combine = combine
-        self._decay_start = warmup_steps if combine == "sequential" else 0
+        self._decay_start = warmup_steps if is_sequential else 0
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Returns the float32 scalar rate of update number ``step``, from 0."""

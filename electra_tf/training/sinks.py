@@ -117,11 +117,3 @@ class TensorBoardScalars:
                 tf.summary.scalar(name.removeprefix(EVAL_PREFIX), value, step=step)
         for writer in self._writers.values():
             writer.flush()
-
-    def write_text(self, step: int, name: str, text: str) -> None:
-        """Writes verbatim text to eval/."""
-        # Markdown shows lines with an indent of 4 verbatim.
-        lines = "\n".join(f"    {line}" for line in text.splitlines())
-        folder = str(self.log_dir / "eval")
-        with tf.summary.create_file_writer(folder).as_default():
-            tf.summary.text(name, lines, step=step)

@@ -149,11 +149,6 @@ def test_a_plain_model_and_optimizer_work():
     assert set(rows[-1][1]) == {"loss", "learning_rate", "steps_per_second"}
 
 
-def test_intervals_below_one_are_refused():
-    with pytest.raises(ValueError, match=r"StepLogger has every=0.*Leave"):
-        cb.StepLogger(0, [])
-
-
 @pytest.mark.parametrize(
     "mirrored", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
@@ -386,11 +381,10 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     for name, message in {
         "..:X": "cannot be imported",
         "mine_to_watch:None_such": "cannot be imported",
-        "keras.layers:Dense": "not a Keras callback class",
     }.items():
         with pytest.raises(UserError, match=f"--callback={re.escape(name)}.*{message}"):
             named_callbacks([name])
-    for name, message in (("Wants", "Name a function"), ("number", "returned a int")):
+    for name, message in (("Wants", "Name a function"), ("number", "made 3, not")):
         (make,) = named_callbacks([f"mine_to_watch:{name}"])
         with pytest.raises(ValueError, match=message):
             make()

@@ -50,12 +50,12 @@ def test_no_warmup_is_finite_in_a_compiled_function():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"total_steps": 0}, "at least 1"),
-        ({"total_steps": 5, "warmup_steps": -1}, "use 0"),
+        ({"total_steps": 0}, "least 0 and 1"),
+        ({"total_steps": 5, "warmup_steps": -1}, "least 0 and 1"),
         ({"total_steps": 5, "combine": "sum"}, "product, sequential"),
         (
             {"total_steps": 5, "warmup_steps": 5, "combine": "sequential"},
-            "shorten the warm-up",
+            "least 0 and 6",
         ),
     ],
 )
