@@ -1,6 +1,6 @@
 """One training step of ELECTRA on a GPU, against the PyTorch step of ``step.py``.
 
-    python benchmarks/gpu_step.py --side=ours --size=base --rows=64 --jit_compile
+    python benchmarks/gpu_step.py --side=ours --size=base --rows=64
     python benchmarks/gpu_step.py --side=pytorch --size=base --rows=64 --compile
 
 Each command measures one side in a fresh process and appends a line to ``--output``.
@@ -35,8 +35,7 @@ def ours(size, arguments: argparse.Namespace) -> Callable[[], dict]:
         tf.config.experimental.set_memory_growth(device, True)
     keras.utils.set_random_seed(1)
     config = training_step.config_of(size, arguments.precision)
-    run = dataclasses.replace(config.run, jit_compile=arguments.jit_compile)
-    return training_step.build_step(dataclasses.replace(config, run=run), size)
+    return training_step.build_step(config, size)
 
 
 def peer(size, arguments: argparse.Namespace) -> Callable[[], None]:
@@ -109,7 +108,6 @@ def main() -> None:
     parser.add_argument(
         "--precision", choices=("bfloat16", "float32"), default="bfloat16"
     )
-    parser.add_argument("--jit_compile", action="store_true", help="ours, by XLA")
     parser.add_argument("--compile", action="store_true", help="PyTorch's compiler")
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)

@@ -70,8 +70,9 @@ def build(text, vocabulary, processes):
             [
                 *(sys.executable, "-m", "electra_tf", "records"),
                 *(f"--corpus={text}", f"--vocab_file={vocabulary}"),
-                *(f"--output_dir={folder}/records", f"--num_processes={processes}"),
+                f"--output_dir={folder}/records",
             ],
+            preexec_fn=lambda: os.sched_setaffinity(0, range(processes)),
             cwd=ROOT,
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

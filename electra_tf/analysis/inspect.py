@@ -27,7 +27,7 @@ def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -
         raise UserError(f"{target} exists: pass --overwrite to replace it.")
     if target:
         from electra_tf.analysis import render
-    inspector = Inspector(config.model, log, **config.tokenization)
+    inspector = Inspector(config.model, log)
     answers: list[Verdicts | Fills] = []
     for text in _texts(texts):
         answers.append(_answer(inspector, text, config))
@@ -50,12 +50,7 @@ def _answer(inspector: Inspector, text: str, config: InspectConfig) -> Verdicts 
     if config.fill:
         return inspector.fill(text, top=config.top)
     if config.corrupt:
-        return inspector.corrupt(
-            text,
-            mask_rate=config.mask_rate,
-            temperature=config.temperature,
-            seed=config.seed,
-        )
+        return inspector.corrupt(text, mask_rate=config.mask_rate, seed=config.seed)
     return inspector.verdicts(text)
 
 

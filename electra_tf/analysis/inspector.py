@@ -72,8 +72,6 @@ class Inspector:
     Args:
         folder: a finished pretraining run or an import.
         log: receives assumptions and warnings about inputs.
-        **tokenization: arguments of ``PretrainingFolder.tokenizer`` that override the
-            folder's settings.
 
     Raises:
         ValueError: if the folder is damaged or not a model folder. Methods: if the text
@@ -81,7 +79,7 @@ class Inspector:
         OSError: if the folder does not exist. Methods: if a required model is missing.
     """
 
-    def __init__(self, folder: str | Path, log: Log, **tokenization: str | bool | None):
+    def __init__(self, folder: str | Path, log: Log):
         self.folder = named(folder)
         self._log = log
         if not self.folder.is_dir():
@@ -96,7 +94,7 @@ class Inspector:
             )
         self.home = PretrainingFolder(self.folder)
         self.flags = self.home.flags
-        self.tokenizer = self.home.tokenizer(log, **tokenization)
+        self.tokenizer = self.home.tokenizer(log)
         self.vocabulary = self.tokenizer.vocabulary
         self._tokens = np.array(self.vocabulary.tokens, dtype=object)
 

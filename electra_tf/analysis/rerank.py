@@ -173,13 +173,11 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
             "give --weight."
         )
     folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(log, **config.tokenization)
+    tokenizer = folder.tokenizer(log)
     method, model = scores.load(folder, config.method)
     texts = sorted({text for each in lists for text in each.texts})
     log(f"{len(lists):,} lists, {len(texts):,} different hypotheses")
-    by_token = scores.token_scores(
-        method, model, tokenizer, texts, batch_size=config.batch_size, log=log
-    )
+    by_token = scores.token_scores(method, model, tokenizer, texts, log=log)
     reduce = {"sum": np.sum, "mean": np.mean, "worst": np.min}[config.by]
     by_text = dict(zip(texts, map(reduce, by_token), strict=True))
     own = [np.array([by_text[text] for text in each.texts]) for each in lists]
@@ -187,7 +185,7 @@ def main(config: ScoreConfig, log: Log = cli.note) -> None:
     report: dict[str, Any] = {"method": method, "by": config.by, "lists": len(known)}
     if known:
         scored, of_scored = ([part[at] for at in known] for part in (lists, own))
-        report |= evaluate(scored, of_scored, weight, config.seed)
+        report |= evaluate(scored, of_scored, weight)
         weight = tune(scored, of_scored) if weight is None else weight
         before, after, oracle, _, low, high = (
             100 * report[name]

@@ -110,7 +110,7 @@ class Subject:
     def __init__(self, config: AnalyzeConfig, log: Log):
         self.config = config
         self.log = log
-        self.inspector = Inspector(config.model, log, **config.tokenization)
+        self.inspector = Inspector(config.model, log)
 
     @functools.cached_property
     def text(self) -> Text:

@@ -34,26 +34,22 @@ _IN_STEPS = {
     "adversarial_start": 0,
     "adversarial_steps": 0,
     "temperature_steps": 1,
-    "mask_rate_steps": 1,
 }
 # Flags that may differ between runs of the same system or probe.
 _MAY_DIFFER = {
     PretrainConfig: (
-        *("model_dir", "seed", "overwrite", "dry_run", "num_processes"),
+        *("model_dir", "seed", "overwrite", "dry_run"),
         # Locations of the data; `Plan.settings` compares its hash.
         *("corpus", "text_column", "vocab_file", "records", "eval_records"),
         "data_dir",
         *("eval_steps", "log_steps", "save_checkpoint_steps", "keep_checkpoints"),
-        *("distribution", "tpu", "steps_per_execution", "remat", "profile"),
+        *("distribution", "remat"),
     ),
     FinetuneConfig: (
         *("encoder", "output_dir", "overwrite", "seed", "seeds"),
         *("log_steps", "export_saved_model"),
     ),
-    ScoreConfig: (
-        *("model", "batch_size", "report", "overwrite"),
-        *("input", "output", "weight", "seed"),
-    ),
+    ScoreConfig: (*("model", "report", "overwrite", "input", "output", "weight"),),
 }
 
 # Sent to the worker as a line of JSON; ``jobs`` documents the keys.
@@ -164,16 +160,14 @@ def budgeted(
         total = costs.run_flops(system.config, vocab_size, rule=config.flops_rule)
         return total / system.config.run.num_train_steps
 
-    budget = config.budget_flops
-    if not budget:
-        name, _, steps = config.budget.rpartition(":")
-        by_name = {system.name: system for system in described}
-        if name not in by_name or not re.fullmatch("[1-9][0-9]{0,14}", steps):
-            raise UserError(
-                f"--budget={config.budget} must be SYSTEM:STEPS, the system one of "
-                f"{', '.join(by_name)}."
-            )
-        budget = int(steps) * step_cost(by_name[name])
+    name, _, steps = config.budget.rpartition(":")
+    by_name = {system.name: system for system in described}
+    if name not in by_name or not re.fullmatch("[1-9][0-9]{0,14}", steps):
+        raise UserError(
+            f"--budget={config.budget} must be SYSTEM:STEPS, the system one of "
+            f"{', '.join(by_name)}."
+        )
+    budget = int(steps) * step_cost(by_name[name])
     return tuple(_scaled(system, budget, step_cost(system)) for system in described)
 
 

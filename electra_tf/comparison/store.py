@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
@@ -150,7 +151,8 @@ def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     # Compare the old names only: flags added since then count as unchanged.
-    now = {**PretrainConfig.REMOVED, **FinetuneConfig.REMOVED, **now}
+    for config in (PretrainConfig, FinetuneConfig, ScoreConfig):
+        now = {**config.REMOVED, **now}
     return [
         f"{name} was {old}, now {now.get(name, _ABSENT)}"
         for name, old in sorted(was.items())

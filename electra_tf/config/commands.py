@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from electra_tf.config.fields import MAX_SEED, Group, field, require
-from electra_tf.config.shared import TokenizerFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,11 +83,6 @@ class EvaluateConfig(Group):
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
     glue: str | None = field(None, "Zip file to write for the GLUE server.")
-    allow_missing: bool = field(
-        False,
-        "Leave out GLUE tasks without a run.",
-        only_with="glue",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,7 +93,7 @@ class EvaluateConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InspectConfig(TokenizerFlags):
+class InspectConfig(Group):
     """Shows the predictions of a pretrained discriminator and generator on a text.
 
     Examples:
@@ -125,12 +119,6 @@ class InspectConfig(TokenizerFlags):
         max=1,
         only_with="corrupt",
     )
-    temperature: float | None = field(
-        None,
-        "Temperature of --corrupt; 0: greedy; default: as in pretraining.",
-        min=0,
-        only_with="corrupt",
-    )
     seed: int = field(0, "Seed of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
     html: str | None = field(None, "HTML page to write, too.")
@@ -146,7 +134,7 @@ class InspectConfig(TokenizerFlags):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoreConfig(TokenizerFlags):
+class ScoreConfig(Group):
     r"""Scores sentences with a pretrained model: minimal pairs, or n-best lists.
 
     Examples:
@@ -166,6 +154,13 @@ class ScoreConfig(TokenizerFlags):
     weight times the model's score. Without --weight, the weight is tuned for the lowest
     word error rate, which is reported on lists held out from tuning.
     """
+
+    # Removed flags of earlier versions with their defaults.
+    REMOVED: ClassVar[dict[str, Any]] = {
+        "lower_case": None,
+        "strip_accents": None,
+        "vocab_file": None,
+    }
 
     model: str | None = field(
         None, "Folder of a pretraining run or of an import; or mini.", required=True
@@ -202,14 +197,6 @@ class ScoreConfig(TokenizerFlags):
         min=0,
         only_with="input",
     )
-    seed: int = field(
-        0,
-        "Seed of the split of --input and of the bootstrap.",
-        min=0,
-        max=MAX_SEED,
-        only_with="input",
-    )
-    batch_size: int = field(64, "Rows per batch.", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -232,7 +219,7 @@ PARTS = ("calibration", "errors", "bias", "representations")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnalyzeConfig(TokenizerFlags):
+class AnalyzeConfig(Group):
     r"""Analyzes a pretrained discriminator and writes a report with figures.
 
     Examples:
@@ -362,8 +349,7 @@ class ConvertConfig(Group):
     lower_case: bool | None = field(None, "Override the source.")
     strip_accents: bool | None = field(None, "Override the source.")
     float16: bool = field(
-        False,
-        "Store 16-bit weights, in half the space (electra_tf, hugging_face).",
+        False, "Store 16-bit weights, in half the space (electra_tf, hugging_face)."
     )
     overwrite: bool = field(False, "Replace an earlier conversion.")
 

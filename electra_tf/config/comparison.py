@@ -64,7 +64,6 @@ class CompareConfig(Group):
     budget: str = field(
         "electra:1000", "SYSTEM:STEPS: every run gets the FLOPs of these steps."
     )
-    budget_flops: float = field(0.0, "FLOPs of a run, in place of --budget.", min=0)
     equal: Literal["flops", "steps"] = field(
         "flops",
         "Equal quantity of all runs: FLOPs, or steps as in the paper's Figure 3, left.",
@@ -75,9 +74,7 @@ class CompareConfig(Group):
         "original: as the paper's script, look-ups as dense products.",
     )
     seeds: int = field(
-        5,
-        "Pretraining runs per system, with seeds seed, seed + 1...",
-        min=1,
+        5, "Pretraining runs per system, with seeds seed, seed + 1...", min=1
     )
     seed: int = field(0, "Seed of the first run of every system.", min=0, max=MAX_SEED)
     probe_seeds: int = field(
@@ -128,10 +125,6 @@ class CompareConfig(Group):
             f"--seed={self.seed} with --seeds={self.seeds} and --probe_seeds="
             f"{self.probe_seeds} needs seeds up to {last}, above {MAX_SEED}: "
             "begin with a smaller one.",
-        )
-        require(
-            self.equal == "flops" or not self.budget_flops,
-            "--equal=steps needs --budget=SYSTEM:STEPS, not --budget_flops.",
         )
 
     @property

@@ -44,7 +44,8 @@ def field(
         below: maximum, exclusive.
         choices: allowed names with help texts; without texts, annotate a ``Literal``.
         only_with: condition on another flag without which this one has no effect:
-            "name=a|b", "name!=a", or "name" for any value except the default.
+            "name=a|b", "name!=a|b", or "name" for any value except the default.
+            Several are separated by commas.
         flag: name of the flag if it is not a Python name ("from").
         repeated: whether the flag may occur several times.
         required: whether the command needs the flag.
@@ -126,29 +127,27 @@ def check_dependencies(config: Any) -> None:
     leaves = {flag_name(leaf): leaf for _, leaf in fields(type(config))}
     values = to_flat(config)
     for name, leaf in leaves.items():
-        rule, value = leaf.metadata["only_with"], values[leaf.name]
-        if not rule or value == leaf.default:
+        value = values[leaf.name]
+        if value == leaf.default:
             continue
-        other = leaves[rule.partition("=")[0].rstrip("!")]
-        given = values[other.name]
-        shown = f"no{name}" if value is False else name
-        if "!=" in rule:
-            require(
-                given != rule.partition("!=")[2],
-                f"--{shown} has no effect with --{other.name}={given}: leave it out.",
-            )
-        elif "=" in rule:
-            allowed = rule.partition("=")[2].split("|")
-            require(
-                given in allowed,
-                f"--{shown} is a setting of --{other.name}={' or '.join(allowed)}, and "
-                f"--{other.name} is {given}.",
-            )
-        else:
-            require(
-                given != other.default,
-                f"--{shown} needs --{flag_name(other)}.",
-            )
+        shown = f"--no{name}" if value is False else f"--{name}"
+        for rule in filter(None, leaf.metadata["only_with"].split(",")):
+            other, equals, allowed = rule.partition("=")
+            given = values[leaves[other.rstrip("!")].name]
+            if not equals:
+                is_default = given == leaves[other].default
+                require(not is_default, f"{shown} needs --{other}.")
+            elif other.endswith("!"):
+                require(
+                    given not in allowed.split("|"),
+                    f"{shown} cannot be used with --{other[:-1]}={given}.",
+                )
+            else:
+                require(
+                    given in allowed.split("|"),
+                    f"{shown} is a setting of --{other}={allowed.replace('|', ' or ')},"
+                    f" and --{other} is {given}.",
+                )
 
 
 def flag_name(leaf: dataclasses.Field) -> str:

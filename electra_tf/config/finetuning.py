@@ -18,14 +18,6 @@ _TAGGING = "task=chunking|ner|pos|tagging"
 _QUESTIONS = "task=squad1|squad2"
 
 
-def _is_range(values: tuple[str, ...]) -> bool:
-    try:
-        low, high = map(float, values)
-    except ValueError:
-        return False
-    return -math.inf < low < high < math.inf
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneRunConfig(Group):
     """Task, encoder and output."""
@@ -43,9 +35,7 @@ class FinetuneRunConfig(Group):
         resumable=True,
     )
     output_dir: str | None = field(
-        None,
-        "Output folder; default: runs/TASK.",
-        resumable=True,
+        None, "Output folder; default: runs/TASK.", resumable=True
     )
     overwrite: bool = field(
         False,
@@ -57,8 +47,7 @@ class FinetuneRunConfig(Group):
         0, "First seed, of head, data order and dropout.", min=0, max=MAX_SEED
     )
     init: Literal["pretrained", "random"] = field(
-        "pretrained",
-        "random: random weights, to measure the effect of pretraining.",
+        "pretrained", "random: random weights, to measure the effect of pretraining."
     )
     frozen: bool = field(
         False,
@@ -144,11 +133,6 @@ class FinetuneDataConfig(TokenizerFlags):
         max=1,
         only_with="task=multilabel",
     )
-    label_range: tuple[str, ...] = field(
-        (),
-        "Smallest and largest label of a regression; default: of --train.",
-        only_with="task=regression",
-    )
     class_weights: Literal["none", "balanced"] = field(
         "none", "balanced: rare classes count as much as frequent ones."
     )
@@ -176,11 +160,6 @@ class FinetuneDataConfig(TokenizerFlags):
             f"--text must name one column, or two for pairs; got "
             f"{', '.join(self.text) or 'none'}.",
         )
-        require(
-            not self.label_range or _is_range(self.label_range),
-            "--label_range must be two numbers, the smaller one first, such as 0,5; "
-            f"got {','.join(self.label_range)}.",
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,9 +173,7 @@ class TaggingConfig(Group):
         only_with=_TAGGING,
     )
     tag_column: str | None = field(
-        None,
-        "Column of the tags, likewise.",
-        only_with=_TAGGING,
+        None, "Column of the tags, likewise.", only_with=_TAGGING
     )
     tag_encoding: Literal["given", "bioes"] = field(
         "given",
@@ -215,10 +192,7 @@ class QuestionAnsweringConfig(Group):
     """Question answering."""
 
     max_query_length: int = field(
-        64,
-        "Maximum word pieces of a question.",
-        min=1,
-        only_with=_QUESTIONS,
+        64, "Maximum word pieces of a question.", min=1, only_with=_QUESTIONS
     )
     doc_stride: int = field(
         128,
@@ -227,10 +201,7 @@ class QuestionAnsweringConfig(Group):
         only_with=_QUESTIONS,
     )
     max_answer_length: int = field(
-        30,
-        "Maximum word pieces of an answer.",
-        min=1,
-        only_with=_QUESTIONS,
+        30, "Maximum word pieces of an answer.", min=1, only_with=_QUESTIONS
     )
     span_head: Literal["joint", "independent"] = field(
         "joint",
@@ -274,9 +245,7 @@ class RecipeConfig(Group):
         above=0,
     )
     epochs: float | None = field(
-        None,
-        "Passes over the data; default: 3, and 10 for RTE and STS-B.",
-        above=0,
+        None, "Passes over the data; default: 3, and 10 for RTE and STS-B.", above=0
     )
     train_batch_size: int = field(32, "Rows per update.", min=1)
     warmup_proportion: float = field(
@@ -319,9 +288,7 @@ class RecipeConfig(Group):
         only_with="init=pretrained",
     )
     early_stopping_patience: int = field(
-        0,
-        "Stop after so many epochs without a better main score; 0: never.",
-        min=0,
+        0, "Stop after so many epochs without a better main score; 0: never.", min=0
     )
     keep: Literal["last", "best"] = field(
         "last",
@@ -400,6 +367,7 @@ class FinetuneConfig:
     REMOVED: ClassVar[dict[str, Any]] = {
         "answerable_weight": 0.5,
         "beam_size": 20,
+        "label_range": [],
         "layerwise_exponent": "preset",
         "length_bucketing": True,
         "long_sentences": "split",

@@ -24,14 +24,10 @@ class RunConfig(Group):
     model_dir: str = field("runs/electra", "Output folder of the run.", resumable=True)
     num_train_steps: int = field(1_000_000, "Optimizer updates in total.", min=1)
     train_batch_size: int = field(
-        128,
-        "Rows per update, over all replicas and micro-batches.",
-        min=1,
+        128, "Rows per update, over all replicas and micro-batches.", min=1
     )
     gradient_accumulation_steps: int = field(
-        1,
-        "Micro-batches per update, which save memory and keep the result.",
-        min=1,
+        1, "Micro-batches per update, which save memory and keep the result.", min=1
     )
     eval_batch_size: int = field(
         128, "Rows per evaluation batch.", resumable=True, min=1
@@ -43,25 +39,16 @@ class RunConfig(Group):
         min=0,
     )
     max_eval_batches: int = field(
-        100,
-        "Batches of held-out text per evaluation; 0: all.",
-        resumable=True,
-        min=0,
+        100, "Batches of held-out text per evaluation; 0: all.", resumable=True, min=0
     )
     save_checkpoint_steps: int = field(
         1000, "Steps between checkpoints.", resumable=True, min=1
     )
     keep_checkpoints: int = field(
-        5,
-        "Checkpoints to keep; older ones are deleted.",
-        resumable=True,
-        min=1,
+        5, "Checkpoints to keep; older ones are deleted.", resumable=True, min=1
     )
     log_steps: int = field(
-        100,
-        "Steps between log lines and logged points.",
-        resumable=True,
-        min=1,
+        100, "Steps between log lines and logged points.", resumable=True, min=1
     )
     seed: int = field(
         0,
@@ -80,36 +67,15 @@ class RunConfig(Group):
     distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(
         "none",
         "tf.distribute strategy: none (one device), mirrored (all GPUs of this "
-        "machine), multi_worker (TF_CONFIG), tpu.",
+        "machine), multi_worker (TF_CONFIG), tpu (TPU_NAME; default: the local one).",
         resumable=True,
-    )
-    tpu: str = field(
-        "",
-        "TPU name or address; empty: the local one.",
-        resumable=True,
-        only_with="distribution=tpu",
     )
     mixed_precision: Literal["none", "bfloat16", "float16"] = field(
         "none", "Compute dtype; weights stay float32."
     )
-    jit_compile: bool = field(False, "Compile the whole training step with XLA.")
-    steps_per_execution: int = field(
-        1,
-        "Steps per call into the runtime; logs and checkpoints come at multiples, and "
-        "at the end.",
-        resumable=True,
-        min=1,
-    )
     callback: tuple[str, ...] = callbacks()
-    profile: bool = field(
-        False,
-        "Trace the steps 3 to 7 for TensorBoard, into model_dir/profile.",
-        resumable=True,
-    )
     overwrite: bool = field(
-        False,
-        "Delete the run in model_dir and start again.",
-        resumable=True,
+        False, "Delete the run in model_dir and start again.", resumable=True
     )
     dry_run: bool = field(
         False,
@@ -123,21 +89,6 @@ class RunConfig(Group):
             self.train_batch_size % self.gradient_accumulation_steps == 0,
             f"--train_batch_size={self.train_batch_size} is not divisible by "
             f"--gradient_accumulation_steps={self.gradient_accumulation_steps}.",
-        )
-        require(
-            not (
-                self.jit_compile and self.distribution in ("mirrored", "multi_worker")
-            ),
-            "--jit_compile cannot be combined with "
-            f"--distribution={self.distribution}: TensorFlow cannot compile a step "
-            "that spans devices. Drop one of the two.",
-        )
-        require(
-            self.steps_per_execution == 1
-            or self.distribution not in ("mirrored", "multi_worker"),
-            f"--steps_per_execution={self.steps_per_execution} cannot be combined with "
-            f"--distribution={self.distribution}: Keras 3.15 cannot loop over steps "
-            "that span devices. Use 1.",
         )
         require(
             not (self.mixed_precision == "float16" and self.distribution != "none"),
@@ -155,12 +106,6 @@ class DataConfig(CorpusFlags):
         "Existing TFRecord files, globs or folders, in place of the corpus.",
         resumable=True,
     )
-    corpus_weights: tuple[str, ...] = field(
-        (),
-        "Share of the rows from each of --records, such as 0.7,0.3; default: every "
-        "record equally often.",
-        only_with="records",
-    )
     eval_records: tuple[str, ...] = field(
         (),
         "Held-out TFRecord files; default: eval-* beside the training records.",
@@ -173,29 +118,6 @@ class DataConfig(CorpusFlags):
     )
     shuffle_buffer: int = field(100_000, "Records shuffled together.", min=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            len(self.weights) in (0, len(self.records)),
-            f"--corpus_weights={','.join(self.corpus_weights)} are "
-            f"{len(self.weights)} numbers, --records has {len(self.records)} patterns: "
-            "give one for each.",
-        )
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """Sampling weights of ``records``; raises ValueError unless positive."""
-        try:
-            weights = tuple(map(float, self.corpus_weights))
-        except ValueError:
-            weights = (0.0,)
-        require(
-            all(0 < weight < math.inf for weight in weights),
-            "--corpus_weights must be numbers above 0, such as 0.7,0.3; got "
-            f"{','.join(self.corpus_weights)}.",
-        )
-        return weights
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingConfig(Group):
@@ -203,14 +125,8 @@ class MaskingConfig(Group):
 
     masking: Literal["static", "dynamic"] = field(
         "static",
-        "static: a record is masked in the same mask_variants ways, pass after pass; "
+        "static: a record is masked in the same ten ways, pass after pass; "
         "dynamic: differently in every pass.",
-    )
-    mask_variants: int = field(
-        10,
-        "Ways to mask a record under static masking.",
-        min=1,
-        only_with="masking=static",
     )
     mask_rate: float = field(0.15, "Share of a row's tokens to mask.", above=0, max=1)
     mask_rule: Literal["electra", "bert"] = field(
@@ -219,15 +135,9 @@ class MaskingConfig(Group):
     )
     final_mask_rate: float | None = field(
         None,
-        "Mask rate after a linear change; default: constant.",
+        "Mask rate at the end of a linear change; default: constant.",
         above=0,
         max=1,
-    )
-    mask_rate_steps: int | None = field(
-        None,
-        "Steps until final_mask_rate is reached; default: num_train_steps.",
-        min=1,
-        only_with="final_mask_rate",
     )
     mask_select: Literal[
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
@@ -236,11 +146,6 @@ class MaskingConfig(Group):
         "Exactly mask_rate of the tokens, whole words, spans of words (SpanBERT), "
         "rare tokens more often (a token that occurs n times with weight "
         "(n + 1)^-0.5), or the original's draws with replacement.",
-    )
-    max_predictions_per_seq: int | None = field(
-        None,
-        "Slots per row; default int((mask_rate + 0.005) * max_seq_length).",
-        min=1,
     )
 
 
@@ -294,38 +199,47 @@ class EncoderConfig(Group):
         )
 
 
+# Conditions (`only_with`) of flags of a trained generator, and of other distributions
+# than the generator's, which the loss of Electric does not have.
+_NETWORK = "objective!=mlm,generator!=unigram|uniform"
+_SAMPLER = "objective!=mlm|electric"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratorConfig(Group):
     """Generator: sizes relative to the discriminator, and sampling."""
 
     generator: str = field(
-        "masked_lm", "Source of the replacements.", choices=GENERATORS
+        "masked_lm",
+        "Source of the replacements.",
+        choices=GENERATORS,
+        only_with="objective!=mlm",
     )
     sharing: str = field(
-        "tied", "Variables that both networks share.", choices=SHARINGS
+        "tied",
+        "Variables that both networks share.",
+        choices=SHARINGS,
+        only_with=_NETWORK,
     )
     generator_hidden_size: float = field(
         0.25, "Width as a fraction: hidden, feed-forward and heads.", above=0, max=1
     )
     generator_layers: float = field(1.0, "Depth as a fraction.", above=0, max=1)
     temperature: float = field(
-        1.0,
-        "Divisor of the logits before sampling.",
-        above=0,
-        only_with="objective!=mlm",
+        1.0, "Divisor of the logits before sampling.", above=0, only_with=_SAMPLER
     )
     final_temperature: float | None = field(
         None,
         "Temperature at the end of a schedule; default: constant.",
         above=0,
-        only_with="objective!=mlm",
+        only_with=_SAMPLER,
     )
     temperature_steps: int | None = field(
         None,
         "linear: updates until final_temperature; exponential: the time constant, "
         "updates until 37 % of the way are left.",
         min=1,
-        only_with="objective!=mlm",
+        only_with=_SAMPLER,
     )
     temperature_shape: Literal["linear", "exponential"] = field(
         "linear",
@@ -333,15 +247,13 @@ class GeneratorConfig(Group):
         only_with="final_temperature",
     )
     disallow_correct: bool = field(
-        False,
-        "Never sample the original token.",
-        only_with="objective!=mlm",
+        False, "Never sample the original token.", only_with=_SAMPLER
     )
     sampling_dropout: bool = field(
         True,
         "Sample with the generator's dropout on, as the original; off costs one more "
         "forward pass of a generator that is trained.",
-        only_with="objective!=mlm",
+        only_with=f"{_NETWORK},{_SAMPLER}",
     )
 
     def __post_init__(self) -> None:
@@ -359,12 +271,6 @@ class ObjectiveConfig(Group):
     """Objective and loss weights."""
 
     objective: str = field("electra", "Pretraining objective.", choices=OBJECTIVES)
-    generator_weight: float = field(
-        1.0,
-        "Weight of the generator's loss.",
-        min=0,
-        only_with="objective!=mlm",
-    )
     discriminator_weight: float = field(
         50.0, "Weight of the discriminator's loss.", min=0, only_with="objective!=mlm"
     )
@@ -373,7 +279,7 @@ class ObjectiveConfig(Group):
         "Weight of a sentence-level loss beside the discriminator's token loss. Above "
         "0, a fifth of the rows stays uncorrupted, and [CLS] detects the others.",
         min=0,
-        only_with="objective!=mlm",
+        only_with=f"{_SAMPLER},training!=reinforce|gumbel",
     )
 
 
@@ -382,7 +288,10 @@ class TrainingConfig(Group):
     """Training of the two networks: joint, two-stage or adversarial."""
 
     training: str = field(
-        "joint", "Training algorithm of the two networks.", choices=TRAININGS
+        "joint",
+        "Training algorithm of the two networks.",
+        choices=TRAININGS,
+        only_with="objective!=mlm|electric,generator!=two_tower|unigram|uniform",
     )
     generator_steps: int | None = field(
         None,
@@ -415,20 +324,17 @@ class TrainingConfig(Group):
         min=0,
         only_with="training=reinforce|gumbel",
     )
-    gumbel_temperature: float = field(
-        1.0,
-        "gumbel: temperature of the softmax that relaxes the samples.",
-        above=0,
-        only_with="training=gumbel",
-    )
     freeze_generator: bool = field(
-        False, "Sample from the generator without training it."
+        False,
+        "Sample from the generator without training it.",
+        only_with=f"{_NETWORK},training!=two_stage|reinforce|gumbel",
     )
     generator_init_from: str | None = field(
         None,
         "Initial weights of the generator: the model_dir of a finished run of ELECTRA "
         "or masked LM, or its generator.keras.",
         resumable=True,
+        only_with=f"{_NETWORK},training!=two_stage",
     )
 
 
@@ -438,9 +344,6 @@ class OptimizerConfig(Group):
 
     learning_rate: float = field(5e-4, "Peak learning rate.", above=0)
     warmup_steps: int = field(10_000, "Steps of linear warm-up.", min=0)
-    lr_decay_power: float = field(
-        1.0, "Power of the polynomial decay; 1: linear.", min=0
-    )
     lr_schedule: Literal["product", "sequential"] = field(
         "product",
         "product: warm-up times decay, as the original code; sequential: decay "
@@ -449,14 +352,10 @@ class OptimizerConfig(Group):
     weight_decay: float = field(
         0.01, "Decoupled weight decay, not on biases and LayerNorm.", min=0
     )
-    adam_beta_2: float = field(0.999, "Decay of the second moment.", min=0, below=1)
-    adam_epsilon: float = field(
-        1e-6, "Epsilon of Adam, added outside the root.", above=0
-    )
     adam_bias_correction: bool = field(
         False,
         "Bias-corrected moments; the original has none. As in TensorFlow's kernel the "
-        "correction leaves adam_epsilon as it is (Kingma and Ba's epsilon hat).",
+        "correction leaves epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     clip_norm: float = field(
         1.0, "Maximum global norm of the gradients.", above=0, max=math.inf
@@ -466,6 +365,7 @@ class OptimizerConfig(Group):
         "Peak learning rate of the generator's own variables, without shared ones; "
         "default: learning_rate.",
         above=0,
+        only_with=_NETWORK,
     )
 
 
@@ -499,12 +399,22 @@ class PretrainConfig:
 
     # Removed flags of earlier versions with their defaults.
     REMOVED: ClassVar[dict[str, Any]] = {
-        "damaged_records": "stop",
-        "generator_clip_norm": None,
         "adam_beta_1": 0.9,
+        "adam_beta_2": 0.999,
+        "adam_epsilon": 1e-6,
         "clipping": "after_reduction",
-        "mask_rarity_power": 0.5,
+        "corpus_weights": [],
+        "damaged_records": "stop",
         "file_sharding": False,
+        "generator_clip_norm": None,
+        "generator_weight": 1.0,
+        "gumbel_temperature": 1.0,
+        "jit_compile": False,
+        "lr_decay_power": 1.0,
+        "mask_rarity_power": 0.5,
+        "mask_rate_steps": None,
+        "mask_variants": 10,
+        "max_predictions_per_seq": None,
     }
 
     # Names of the fields that the user has set, of a config from the command line.
@@ -600,11 +510,9 @@ class PretrainConfig:
 
     @property
     def predictions_per_seq(self) -> int:
-        """Maximum number of masked positions per row; by default the original's."""
+        """Maximum number of masked positions per row, as in the original."""
         highest = max(self.masking.mask_rate, self.last_mask_rate)
-        given = self.masking.max_predictions_per_seq
-        default = max(1, int((highest + 0.005) * self.data.max_seq_length))
-        return default if given is None else given
+        return max(1, int((highest + 0.005) * self.data.max_seq_length))
 
     @property
     def sampled_rate(self) -> float:

@@ -70,12 +70,6 @@ class CorpusFlags(Group):
         min=0,
         max=0.999,
     )
-    num_processes: int = field(
-        0,
-        "Processes that build records, with the same result; 0: one per core.",
-        resumable=True,
-        min=0,
-    )
 
 
 def callbacks() -> Any:

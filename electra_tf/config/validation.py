@@ -1,6 +1,7 @@
 """Validation of combinations of pretraining flags: errors and warnings.
 
-Limits of single flags, and flags that require another flag, are in ``field(...)``.
+Limits of single flags, and flags that exclude or require another one, are in
+``field(...)``.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from electra_tf.config.choices import ADVERSARIAL, SEPARATE
-from electra_tf.errors import UserError
+from electra_tf.config.fields import require
 
 # A `PretrainConfig`, whose module imports this one.
 PretrainConfig = Any
@@ -16,21 +17,36 @@ PretrainConfig = Any
 
 def validate(config: PretrainConfig) -> None:
     """Raises UserError for a combination of flags that cannot be trained."""
-    _validate_data(config)
-    if config.objective.objective == "mlm":
-        _validate_one_network(config)
-    else:
-        _validate_objective(config)
+    run, data, optimizer = config.run, config.data, config.optimizer
+    require(
+        data.max_seq_length <= config.encoder.max_positions,
+        f"--max_seq_length={data.max_seq_length} exceeds "
+        f"--max_positions={config.encoder.max_positions}.",
+    )
+    require(
+        run.distribution != "multi_worker" or bool(data.records),
+        "--distribution=multi_worker needs --records that every worker can read: "
+        "build them first with `electra-tf records`.",
+    )
+    require(
+        optimizer.lr_schedule != "sequential" or not _never_peaks(config),
+        "--lr_schedule=sequential decays after the warm-up, and "
+        f"--warmup_steps={optimizer.warmup_steps} leaves no step for it in a phase "
+        f"(--num_train_steps={run.num_train_steps}): shorten the warm-up, train "
+        "longer, or use --lr_schedule=product.",
+    )
+    require(
+        config.objective.objective != "electric"
+        or config.generator.generator in ("masked_lm", "two_tower"),
+        "--objective=electric draws its noise from two towers: leave out "
+        f"--generator={config.generator.generator}.",
+    )
+    if config.has_generator_network:
         _validate_generator(config)
-        _validate_training(config)
-    optimizer = config.optimizer
-    if optimizer.lr_schedule == "sequential" and _never_peaks(config):
-        raise UserError(
-            "--lr_schedule=sequential decays after the warm-up, and --warmup_steps="
-            f"{optimizer.warmup_steps} leaves no step for it in a phase "
-            f"(--num_train_steps={config.run.num_train_steps}): shorten the warm-up, "
-            "train longer, or use --lr_schedule=product."
-        )
+    if config.training.training == "two_stage":
+        _validate_two_stage(config)
+    if config.training.training in ADVERSARIAL:
+        _validate_adversarial(config)
 
 
 def warnings(config: PretrainConfig) -> list[str]:
@@ -52,12 +68,8 @@ def warnings(config: PretrainConfig) -> list[str]:
     generator, training = config.generator, config.training
     copied = training.training == "two_stage" and training.two_stage_copy
     large = generator.generator_hidden_size > 0.5 and generator.generator_layers > 0.5
-    if (
-        large
-        and config.has_generator_network
-        and generator.sharing != "all"
-        and not copied
-    ):
+    is_one = generator.sharing == "all" or copied
+    if large and config.has_generator_network and not is_one:
         messages.append(
             "The generator is more than half the discriminator: the paper found 1/4 to "
             "1/2 best, a stronger one makes the task too hard (Figure 3)."
@@ -65,178 +77,78 @@ def warnings(config: PretrainConfig) -> list[str]:
     return messages
 
 
-def _validate_data(c: PretrainConfig) -> None:
-    if c.data.max_seq_length > c.encoder.max_positions:
-        raise UserError(
-            f"--max_seq_length={c.data.max_seq_length} exceeds "
-            f"--max_positions={c.encoder.max_positions}."
-        )
-    if c.run.distribution == "multi_worker" and not c.data.records:
-        raise UserError(
-            "--distribution=multi_worker needs --records that every worker can read: "
-            "build them first with `python -m electra_tf records`."
-        )
-
-
-def _has_settings_of_two(c: PretrainConfig) -> bool:
-    """Whether a flag is set that only applies to a trained second network."""
-    return (
-        c.generator.sharing != "tied"
-        or c.training.training != "joint"
-        or c.training.freeze_generator
-        or c.training.generator_init_from is not None
-        or c.optimizer.generator_learning_rate is not None
-    )
-
-
-def _validate_one_network(c: PretrainConfig) -> None:
-    has_generator = c.generator.generator != "masked_lm"
-    if has_generator or c.objective.sentence_weight > 0 or _has_settings_of_two(c):
-        raise UserError(
-            f"--objective={c.objective.objective} trains one network, so settings of a "
-            "generator, of a discriminator or of their joint training (--generator, "
-            "--sharing, --sentence_weight, --training, --freeze_generator, "
-            "--generator_init_from, --generator_learning_rate) have no effect: leave "
-            "them out."
-        )
-
-
-def _validate_objective(c: PretrainConfig) -> None:
-    if c.objective.objective != "electric":
-        return
-    generator = c.generator
-    if generator.generator not in ("masked_lm", "two_tower"):
-        raise UserError(
-            "--objective=electric draws its noise from a two-tower generator, not from "
-            f"--generator={generator.generator}: leave that out."
-        )
-    if (
-        generator.temperature != 1
-        or generator.final_temperature is not None
-        or generator.disallow_correct
-        or c.objective.sentence_weight > 0
-        or c.samples_apart
-    ):
-        raise UserError(
-            "--objective=electric needs noise from the distribution that its loss "
-            "contains: leave --temperature=1 and --nodisallow_correct, and leave "
-            "out --final_temperature, --nosampling_dropout and --sentence_weight."
-        )
-
-
 def _validate_generator(c: PretrainConfig) -> None:
-    generator = c.generator
-    if not c.has_generator_network:
-        if not generator.sampling_dropout or _has_settings_of_two(c):
-            raise UserError(
-                f"--generator={generator.generator} has no network: it cannot be "
-                "trained in stages or against the discriminator, frozen, loaded, "
-                "shared or untied, and has no dropout or learning rate of its own. "
-                "Leave those flags out."
-            )
-        return
-    if c.generator_kind == "two_tower":
-        towers = "two towers (--generator=two_tower, --objective=electric)"
-        if c.training.training != "joint":
-            raise UserError(
-                f"--training={c.training.training} needs a generator of masked text, "
-                f"and {towers} read unmasked text: use --training=joint."
-            )
-        if generator.sharing == "all":
-            raise UserError(
-                f"--sharing=all has one encoder for both networks, and {towers} read "
-                "in one direction each: share less."
-            )
+    generator, training = c.generator, c.training
     sizes = (generator.generator_hidden_size, generator.generator_layers)
-    if generator.sharing == "all" and sizes != (1, 1):
-        raise UserError(
+    if generator.sharing == "all":
+        require(
+            c.generator_kind != "two_tower" and training.training not in ADVERSARIAL,
+            "--sharing=all has one encoder for both networks: it excludes two towers "
+            "(--generator=two_tower, --objective=electric) and adversarial training.",
+        )
+        require(
+            sizes == (1, 1),
             "--sharing=all makes one encoder both generator and discriminator, but "
             f"--generator_hidden_size={sizes[0]:g} and --generator_layers="
-            f"{sizes[1]:g}: set both to 1, or share less."
+            f"{sizes[1]:g}: set both to 1, or share less.",
         )
-
-
-def _validate_training(c: PretrainConfig) -> None:
-    training = c.training
-    if training.training == "two_stage":
-        _validate_two_stage(c)
-    if training.training in ADVERSARIAL:
-        _validate_adversarial(c)
-    if c.generator_is_frozen and c.generator.sharing not in SEPARATE:
-        raise UserError(
-            "A frozen generator (--training=two_stage or --freeze_generator) cannot "
-            f"share variables as --sharing={c.generator.sharing} does: training the "
-            "discriminator would change them under the generator, freezing them would "
-            "freeze them for the discriminator. Add --sharing=nes, untied or gdes."
-        )
-    if not training.freeze_generator:
-        return
-    if not (training.generator_init_from or c.run.init_from):
-        raise UserError(
+    require(
+        not c.generator_is_frozen or generator.sharing in SEPARATE,
+        "A frozen generator (--training=two_stage or --freeze_generator) cannot share "
+        f"variables as --sharing={generator.sharing} does: they would be trained with "
+        "the discriminator. Add --sharing=nes, untied or gdes.",
+    )
+    if training.freeze_generator:
+        require(
+            bool(training.generator_init_from or c.run.init_from),
             "--freeze_generator without weights would sample noise for the whole run: "
-            "add --generator_init_from, the model_dir of a finished run."
+            "add --generator_init_from, the model_dir of a finished run.",
         )
-    own_rate = c.optimizer.generator_learning_rate is not None
-    if training.training in ADVERSARIAL or own_rate:
-        raise UserError(
-            "--freeze_generator leaves nothing to train in the generator: drop "
-            f"--training={training.training} and --generator_learning_rate, or the "
-            "freezing."
+        require(
+            c.optimizer.generator_learning_rate is None,
+            "--freeze_generator leaves nothing to train in the generator: leave out "
+            "--generator_learning_rate.",
         )
 
 
 def _validate_two_stage(c: PretrainConfig) -> None:
-    if not 0 < c.generator_steps < c.run.num_train_steps:
-        raise UserError(
-            f"--generator_steps={c.generator_steps} must be between 1 and "
-            f"num_train_steps - 1 = {c.run.num_train_steps} - 1: the rest is the "
-            "second stage."
-        )
-    if c.training.two_stage_copy and c.generator_encoder != c.encoder:
-        raise UserError(
-            "--training=two_stage starts the discriminator from the generator's "
-            "weights, so both need one size, tables included: add "
-            "--generator_hidden_size=1 --generator_layers=1 --sharing=nes (or gdes), "
-            "or --notwo_stage_copy to start it from random weights (which failed "
-            "in the paper)."
-        )
-    if c.training.freeze_generator or c.training.generator_init_from is not None:
-        raise UserError(
-            "--training=two_stage trains the generator first, then freezes it. To use "
-            "a trained generator from the start, leave --training=joint with "
-            "--freeze_generator."
-        )
+    require(
+        0 < c.generator_steps < c.run.num_train_steps,
+        f"--generator_steps={c.generator_steps} must be between 1 and "
+        f"num_train_steps - 1 = {c.run.num_train_steps} - 1: the rest is the second "
+        "stage.",
+    )
+    require(
+        not c.training.two_stage_copy or c.generator_encoder == c.encoder,
+        "--training=two_stage starts the discriminator from the generator's weights, "
+        "so both need one size, tables included: add --generator_hidden_size=1 "
+        "--generator_layers=1 --sharing=nes (or gdes), or --notwo_stage_copy to start "
+        "it from random weights (which failed in the paper).",
+    )
 
 
 def _validate_adversarial(c: PretrainConfig) -> None:
     name = c.training.training
-    if c.objective.objective != "electra" or c.objective.sentence_weight > 0:
-        raise UserError(
-            f"--training={name} rewards the generator with the loss of the "
-            "discriminator's verdict on each token, as the paper does: use it with "
-            "--objective=electra and without --sentence_weight."
-        )
-    if c.generator.sharing == "all":
-        raise UserError(
-            f"--training={name} sets two networks against each other, and "
-            "--sharing=all has one encoder for both: share less."
-        )
-    if c.samples_apart:
-        raise UserError(
-            f"--training={name} needs samples of the forward pass that has the "
-            "gradient: drop --nosampling_dropout, or set --dropout=0 and "
-            "--attention_dropout=0."
-        )
-    if c.masking.mask_select == "with_replacement":
-        raise UserError(
-            f"--training={name} rewards each sample at its own position, and "
-            "--mask_select=with_replacement repeats positions: use another rule."
-        )
-    if name == "gumbel" and c.objective.discriminator_weight <= 0:
-        raise UserError(
-            "--training=gumbel trains the generator by the discriminator's gradient: "
-            "--discriminator_weight must be positive."
-        )
+    require(
+        c.objective.objective == "electra",
+        f"--training={name} rewards the generator with the discriminator's loss for "
+        "each token, as the paper does: use it with --objective=electra.",
+    )
+    require(
+        not c.samples_apart,
+        f"--training={name} needs samples of the forward pass that has the gradient: "
+        "drop --nosampling_dropout, or set --dropout=0 and --attention_dropout=0.",
+    )
+    require(
+        c.masking.mask_select != "with_replacement",
+        f"--training={name} rewards each sample at its own position, and "
+        "--mask_select=with_replacement repeats positions: use another rule.",
+    )
+    require(
+        name != "gumbel" or c.objective.discriminator_weight > 0,
+        "--training=gumbel trains the generator by the discriminator's gradient: "
+        "--discriminator_weight must be positive.",
+    )
 
 
 def _never_peaks(c: PretrainConfig) -> bool:

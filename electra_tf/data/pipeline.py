@@ -12,7 +12,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli
@@ -27,7 +26,6 @@ from electra_tf.files import AnyPath
 _STATIC_VARIANTS = 10
 _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 
-_BLOCK = 10_000  # Each block of rows has the exact share of every corpus.
 
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
 _ORIGINAL = "*.tfrecord-*-of-*"
@@ -92,7 +90,6 @@ def pretraining_dataset(
     mask_variants: int | None = _STATIC_VARIANTS,
     shuffle_buffer: int = 100_000,
     start_batch: int = 0,
-    weights: Sequence[float] = (),
 ) -> tf.data.Dataset:
     """Returns masked batches for ``Electra.fit``, dicts of ``features.PRETRAINING``.
 
@@ -109,12 +106,10 @@ def pretraining_dataset(
             mask in every pass (dynamic masking, as in the paper).
         shuffle_buffer: size of the shuffle buffer in records.
         start_batch: first batch to produce, for resuming.
-        weights: share of the rows for each pattern in the sequence ``files``. Every
-            10,000 rows have the exact shares, in random order.
 
-    Raises ``ValueError`` if no file matches, all files are empty, a file has other
-    records, a required manifest is missing, ``seed`` is negative, or a weight is not
-    positive.
+    Raises:
+        ValueError: if no file matches, all files are empty, a file has other records, a
+            required manifest is missing, or ``seed`` is negative.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
@@ -128,27 +123,21 @@ def pretraining_dataset(
     """
     if seed < 0:
         raise UserError(f"seed must be at least 0, got {seed}")
-    groups = [expand_files(each) for each in (files if weights else [files])]
-    counts = count_all({path for group in groups for path in group})
-    # The original builder writes empty shards for small corpora.
-    groups = [[path for path in group if counts[path]] for group in groups]
+    counts = count_all(set(expand_files(files)))
     if masking is None or sep_id is None:
         manifest = records.read_manifest(paths.parent(next(iter(counts))))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
-    own = sorted({path for group in groups for path in group})
-    start_record = start_batch * batch_size
-    if training and weights:
-        sized = [(group, sum(counts[path] for path in group)) for group in groups]
-        stream = _mixed(sized, weights, seed, shuffle_buffer, start_record)
-    elif training:
-        count = sum(counts[path] for path in own)
-        stream = _endless_records(own, count, seed, shuffle_buffer, start_record)
+    # The original builder writes empty shards for small corpora.
+    used = sorted(path for path in counts if counts[path])
+    count, start_record = sum(counts.values()), start_batch * batch_size
+    if training:
+        stream = _endless_records(used, count, seed, shuffle_buffer, start_record)
     else:
-        known = tf.data.experimental.assert_cardinality(sum(counts.values()))
-        stream = tf.data.TFRecordDataset(own).apply(known).skip(start_record)
+        known = tf.data.experimental.assert_cardinality(count)
+        stream = tf.data.TFRecordDataset(used).apply(known).skip(start_record)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
-    _check_first_records(own)
+    _check_first_records(used)
     stream = stream.batch(batch_size, drop_remainder=training)
     # Batch n is for step n, also after a resume.
     dataset = stream.enumerate(start_batch).map(
@@ -288,49 +277,6 @@ def _endless_records(
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
     return passes.flat_map(one_pass)
-
-
-def _mixed(
-    groups: Sequence[tuple[Sequence[str], int]],
-    weights: Sequence[float],
-    seed: int,
-    shuffle_buffer: int,
-    start_record: int,
-) -> tf.data.Dataset:
-    """Mixes corpora by weight; ``groups`` has their files and record counts."""
-    counts = _counts_in_a_block(weights)
-    labels = tf.constant(np.repeat(np.arange(len(counts)), counts))
-
-    def block(number: tf.Tensor) -> tf.Tensor:
-        pair = tf.stack([tf.constant(seed, tf.int64), number])
-        return tf.random.experimental.stateless_shuffle(labels, pair)
-
-    # The corpus of a row depends on the row number only: a resumed run counts the
-    # consumed rows of each corpus without reading them.
-    begun, offset = divmod(start_record, _BLOCK)
-    part = np.bincount(
-        block(tf.constant(begun, tf.int64))[:offset], minlength=len(counts)
-    )
-    streams = [
-        _endless_records(*group, seed, shuffle_buffer, int(begun * count + done))
-        for group, count, done in zip(groups, counts, part, strict=True)
-    ]
-    blocks = tf.data.Dataset.range(begun, tf.int64.max).map(block)
-    choices = blocks.unbatch().skip(offset)
-    return tf.data.Dataset.choose_from_datasets(streams, choices)
-
-
-def _counts_in_a_block(weights: Sequence[float]) -> np.ndarray:
-    """Allocates the 10,000 rows of a block by the largest remainder method."""
-    given = np.array(weights, np.float64)
-    if not (given > 0).all() or not np.isfinite(given).all():
-        raise UserError(f"weights must be greater than 0, got {list(weights)}.")
-    exact = _BLOCK * given / given.sum()
-    counts = np.floor(exact).astype(np.int64)
-    counts[np.argsort(counts - exact, kind="stable")[: _BLOCK - counts.sum()]] += 1
-    if not counts.all():
-        raise UserError(f"weights must be at least 1 / {_BLOCK}, got {list(weights)}.")
-    return counts
 
 
 def _shuffle(

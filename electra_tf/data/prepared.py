@@ -27,8 +27,7 @@ class PretrainingData:
     """Vocabulary, record files and casing of a pretraining run.
 
     ``eval_files`` are held out and may be empty. ``manifest`` joins the manifests of
-    all folders, or is None if one is missing. ``groups`` has the training files of each
-    weighted corpus.
+    all folders, or is None if one is missing.
     """
 
     vocabulary: Vocabulary
@@ -37,7 +36,6 @@ class PretrainingData:
     manifest: records.Manifest | None
     lower_case: bool
     strip_accents: bool
-    groups: tuple[tuple[str, ...], ...] = ()
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
         """Raises ValueError with file and record if damaged records stop the block."""
@@ -87,28 +85,18 @@ def given_data(
     max_seq_length: int,
     lower_case: bool = True,
     strip_accents: bool = True,
-    weighted: bool = False,
     log: Log,
 ) -> PretrainingData:
     """Finds existing records and their vocabulary.
 
     Patterns are files, globs or folders. Held-out files and vocabulary default to
     files in the folders of the records. The casing arguments apply to records without a
-    manifest. ``weighted`` makes each pattern a corpus with its own weight.
+    manifest.
 
     Raises ``ValueError`` if files are missing or do not match vocabulary or length.
     """
     matches = pipeline.expand_files(patterns)
     train_files = _for_training(matches, patterns)
-    groups = [
-        _for_training(pipeline.expand_files([pattern]), [pattern])
-        for pattern in (patterns if weighted else ())
-    ]
-    if sum(map(len, groups)) > len(set().union(*groups)):
-        raise UserError(
-            f"--records={','.join(patterns)} names a file twice: --corpus_weights "
-            "needs patterns without common files."
-        )
     folders = sorted({paths.parent(path) or "." for path in matches})
     held_out = pipeline.HELD_OUT
     if eval_patterns:
@@ -151,7 +139,6 @@ def given_data(
         # Omitted if a manifest is missing: counts would cover only some records.
         _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
         *_casing(manifests, default=(lower_case, strip_accents)),
-        groups=tuple(map(tuple, groups)),
     )
 
 

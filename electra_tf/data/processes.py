@@ -39,7 +39,7 @@ def run(
     elif left:
         size = sum(unit.size for unit in left)
         useful = 1 + size // _BYTES_WORTH_A_PROCESS
-        workers = min(num_processes or min(os.cpu_count() or 1, useful), len(left))
+        workers = min(num_processes or min(_cores(), useful), len(left))
         # Only standard error has a progress line that overwrites itself.
         plain = None if log is cli.note else log
         progress = cli.Progress(size, unit="B", scale=True, log=plain)
@@ -51,6 +51,12 @@ def run(
                 documents += count
                 progress.update(progress.done + unit.size, f"{documents:,} documents")
         progress.close()
+
+
+def _cores() -> int:
+    """Returns the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _run_units(

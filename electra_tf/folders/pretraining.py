@@ -314,10 +314,6 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
         if data.manifest
         else [(Path(path).name, paths.size(path)) for path in data.train_files]
     )
-    # Assigns files to corpora, independent of their folders.
-    shards += [
-        [(Path(path).name, paths.size(path)) for path in group] for group in data.groups
-    ]
     return {
         "config": {
             name: list(value) if isinstance(value, tuple) else value

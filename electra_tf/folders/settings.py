@@ -15,8 +15,9 @@ CONFIG, RESULTS = "config.json", "results.json"
 _ABSENT = "(absent)"
 # Flags of earlier versions without effect on results.
 _REMOVED = (
-    *("config.cache_dir", "config.save_checkpoint_steps"),
-    "config.tfds_data_dir",
+    *("config.cache_dir", "config.save_checkpoint_steps", "config.tfds_data_dir"),
+    *("config.num_processes", "config.profile", "config.steps_per_execution"),
+    "config.tpu",
 )
 
 

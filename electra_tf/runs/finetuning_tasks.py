@@ -144,7 +144,6 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
             "threshold": data.threshold or 0.5,
             "tune_threshold": data.threshold is None,
         },
-        Regression: {"label_range": tuple(map(float, data.label_range)) or None},
     }
     return kind(
         name=name,
@@ -153,7 +152,7 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
         eval_splits=("eval",),
         test_splits=("test",) if data.test else (),
         **_head(config),
-        **own[kind],
+        **own.get(kind, {}),
     )
 
 
@@ -255,7 +254,7 @@ TASKS: dict[str, TaskRow] = {
     "multilabel": TaskRow(
         partial(_table, MultiLabel), (*_TABLE, "label_separator", "threshold")
     ),
-    "regression": TaskRow(partial(_table, Regression), (*_TABLE, "label_range")),
+    "regression": TaskRow(partial(_table, Regression), _TABLE),
     "documentation": TaskRow(_documentation, (_WEIGHTS,)),
     # Arguments: word column, tag column, main metric.
     "tagging": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),

@@ -76,13 +76,11 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     """
     pairs = read_pairs(config.data, config.limit)
     folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(log, **config.tokenization)
+    tokenizer = folder.tokenizer(log)
     method, model = scores.load(folder, config.method)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
-    token_scores = scores.token_scores(
-        method, model, tokenizer, texts, batch_size=config.batch_size, log=log
-    )
+    token_scores = scores.token_scores(method, model, tokenizer, texts, log=log)
     results = count(pairs, token_scores)
     return {
         "method": method,

@@ -17,9 +17,8 @@ def main(config: EvaluateConfig, runs: Sequence[str]) -> None:
     if config.glue:
         if not runs:
             raise UserError("name the output folders of fine-tuning runs; see --help.")
-        missing = glue.collect(runs, config.glue, allow_missing=config.allow_missing)
-        left_out = f" (without {', '.join(missing)})" if missing else ""
-        cli.say(f"wrote {config.glue}{left_out}")
+        glue.collect(runs, config.glue)
+        cli.say(f"wrote {config.glue}")
         return
     if runs:
         raise UserError(f"unexpected arguments {list(runs)}; see --help.")

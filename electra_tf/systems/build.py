@@ -65,7 +65,6 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
         return given_data(
             data.records,
             eval_patterns=data.eval_records,
-            weighted=bool(data.weights),
             **shared,
         )
     return built_data(
@@ -76,7 +75,6 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
         blank_lines_separate=data.blank_lines_separate,
         eval_fraction=data.eval_fraction,
         seed=config.run.seed,
-        num_processes=data.num_processes,
         text_column=data.text_column,
         **shared,
     )
@@ -90,7 +88,7 @@ def masking(
 ) -> Masking:
     """Builds the masking step; ``mask_rate`` overrides the configured schedule."""
     vocabulary, choice = data.vocabulary, config.masking
-    steps = choice.mask_rate_steps or config.run.num_train_steps
+    steps = config.run.num_train_steps
     schedule = LinearMaskRate(choice.mask_rate, config.last_mask_rate, steps)
     counts = data.token_counts if choice.mask_select == "rare_tokens" else None
     return Masking(
@@ -100,7 +98,6 @@ def masking(
         never_masked=(vocabulary.cls_id, vocabulary.sep_id),
         max_seq_length=config.data.max_seq_length,
         mask_rate=mask_rate or schedule,
-        max_predictions_per_seq=choice.max_predictions_per_seq,
         rule=choice.mask_rule,
         select=choice.mask_select,
         continuation=[token.startswith("##") for token in vocabulary.tokens],
@@ -111,18 +108,17 @@ def masking(
 def train_batches(
     config: PretrainConfig, data: PretrainingData
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns a function that maps ``start_batch`` to the dataset from there on."""
-    static = config.masking.masking == "static"
+    """Returns a function of ``start_batch`` that returns the dataset from there on."""
+    variants = {} if config.masking.masking == "static" else {"mask_variants": None}
     return functools.partial(
         pipeline.pretraining_dataset,
-        data.groups or data.train_files,
-        weights=config.data.weights,
+        data.train_files,
         batch_size=config.run.train_batch_size,
         masking=masking(config, data),
         sep_id=data.vocabulary.sep_id,
         seed=config.run.seed,
-        mask_variants=config.masking.mask_variants if static else None,
         shuffle_buffer=config.data.shuffle_buffer,
+        **variants,
     )
 
 
@@ -185,10 +181,7 @@ def build_model(
         adversarial = {"adversarial_weight": adversarial_weight(config)}
     elif config.training.training == "gumbel":
         model_class = GumbelElectra
-        adversarial = {
-            "adversarial_weight": adversarial_weight(config),
-            "gumbel_temperature": config.training.gumbel_temperature,
-        }
+        adversarial = {"adversarial_weight": adversarial_weight(config)}
     else:
         model_class = Electra
     return model_class(
@@ -198,7 +191,6 @@ def build_model(
         sampler=draw,
         sampling_dropout=not config.samples_apart,
         special_ids=special_ids,
-        generator_weight=config.objective.generator_weight,
         discriminator_weight=config.objective.discriminator_weight,
         name="electra",
         **adversarial,
@@ -386,12 +378,9 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
             rate,
             phase.steps,
             warmup_steps=choice.warmup_steps,
-            power=choice.lr_decay_power,
             combine=choice.lr_schedule,
         ),
         weight_decay=choice.weight_decay,
-        beta_2=choice.adam_beta_2,
-        epsilon=choice.adam_epsilon,
         bias_correction=choice.adam_bias_correction,
         clip_norm=choice.clip_norm,
         learning_rate_multipliers=multipliers,
@@ -413,11 +402,7 @@ def compiled_phases(
     all_phases = phases(config, model)
     for phase in all_phases:
         phase.set_trainable()
-        phase.model.compile(
-            optimizer=optimizer(config, phase),
-            jit_compile=config.run.jit_compile,
-            steps_per_execution=config.run.steps_per_execution,
-        )
+        phase.model.compile(optimizer=optimizer(config, phase), jit_compile=False)
         phase.model.optimizer.build(phase.model.trainable_variables)
     return all_phases
 

@@ -307,13 +307,10 @@ class Submission:
         return path
 
 
-def collect(
-    runs: Sequence[str], output: str, *, allow_missing: bool = False
-) -> list[str]:
-    """Packs the submission files of several runs into a zip; returns missing tasks.
+def collect(runs: Sequence[str], output: str) -> None:
+    """Packs the submission files of several runs into a zip.
 
-    Raises ValueError if a file is duplicated, has the wrong number of rows, or is
-    missing without ``allow_missing``.
+    Raises ValueError if a file is missing, duplicated or has the wrong number of rows.
     """
     folders: dict[str, str] = {}
     for run in runs:
@@ -338,10 +335,10 @@ def collect(
                 f"{SUBMISSION_ROWS[task]}: predict the complete test file."
             )
     missing = sorted(set(SUBMISSION_ROWS) - {n.removesuffix(".tsv") for n in folders})
-    if missing and not allow_missing:
+    if missing:
         raise UserError(
             f"Missing: {', '.join(missing)}. Add the runs of these tasks (AX comes "
-            "from MNLI), or pass --allow_missing."
+            "from MNLI)."
         )
     with (
         files.replacing(output) as part,
@@ -349,4 +346,3 @@ def collect(
     ):
         for name, folder in sorted(folders.items()):
             archive.write(os.path.join(folder, name), name)
-    return missing

@@ -27,26 +27,26 @@ def _multi_worker() -> tf.distribute.Strategy:
         raise UserError(f"TF_CONFIG cannot be used: {error}") from error
 
 
-def _tpu(tpu: str) -> tf.distribute.Strategy:
+def _tpu() -> tf.distribute.Strategy:
     """Connects to a TPU. Untested: no TPU was available."""
+    tpu = os.environ.get("TPU_NAME", "local")
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu or "local")
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
         raise UserError(
-            f"No TPU found at {tpu or 'local'!r} ({error}). Set --tpu to its name or "
-            "address, or use --distribution=none."
+            f"No TPU found at {tpu!r} ({error}). Set TPU_NAME to its name or address, "
+            "or use --distribution=none."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
-def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
+def strategy_for(name: str) -> tf.distribute.Strategy:
     """Returns the strategy ``name``.
 
-    Create ``multi_worker`` before any other use of TensorFlow's runtime. ``tpu`` is the
-    name or address of a TPU; empty means a local one. Raises ValueError if the name is
-    unknown, ``TF_CONFIG`` is missing, or no TPU is found.
+    Create ``multi_worker`` before any other use of TensorFlow's runtime. Raises
+    ValueError if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is found.
     """
     match name:
         case "none":
@@ -59,7 +59,7 @@ def strategy_for(name: str, *, tpu: str = "") -> tf.distribute.Strategy:
         case "multi_worker":
             return _multi_worker()
         case "tpu":
-            return _tpu(tpu)
+            return _tpu()
     raise UserError(
         f"Unknown distribution {name!r}; choose none, mirrored, multi_worker or tpu."
     )

@@ -121,7 +121,6 @@ def test_casing_comes_from_the_records_or_is_assumed(tmp_path):
     tokens = (*TOKENS[:-1], "Book")
     folder = tiny_run.save(tmp_path, tokens=tokens, data={"lower_case": False})
     assert "Book" in Inspector(folder, warn).verdicts("Book").tokens
-    assert "book" in Inspector(folder, warn, lower_case=True).verdicts("Book").tokens
     (folder / "config.json").unlink()
     notes = []
     found = Inspector(folder, notes.append).verdicts("BOOK")

@@ -143,7 +143,7 @@ def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
 def run(folder, tmp_path, *flags, rows=LINES):
     source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     where = (f"--model={folder}", f"--input={source}", f"--output={target}")
-    assert command(["score", *where, "--batch_size=2", *flags]) == 0
+    assert command(["score", *where, *flags]) == 0
     return [json.loads(line) for line in target.read_text().splitlines()]
 
 

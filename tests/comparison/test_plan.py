@@ -46,8 +46,7 @@ def test_equal_flops(rule):
     assert runs["mlm"].run.num_train_steps != 3000
     # Equal up to the rounding of one step.
     assert cost(runs["mlm"], rule) == pytest.approx(cost(runs["electra"], rule), 1e-3)
-    for run in steps(budget_flops=1e11, flops_rule=rule).values():
-        assert cost(run, rule) == pytest.approx(1e11, rel=0.01)
+    for run in runs.values():
         share = run.optimizer.warmup_steps / run.run.num_train_steps
         assert share == pytest.approx(0.1, abs=0.02)
 
@@ -56,7 +55,6 @@ def test_equal_flops(rule):
     ("flags", "name"),
     [
         (TWO_STAGES, "generator_steps"),
-        ("--final_mask_rate=0.3 --mask_rate_steps=10", "mask_rate_steps"),
         ("--final_temperature=2 --temperature_steps=10", "temperature_steps"),
     ],
 )
@@ -121,8 +119,6 @@ def test_points():
         ({"budget": "2000"}, "must be SYSTEM:STEPS"),
         ({"budget": "electra:\u00b2"}, "must be SYSTEM:STEPS"),
         ({"budget": "gpt:20"}, "one of electra, mlm"),
-        ({"budget_flops": 10.0}, "less than a step of electra"),
-        ({"budget_flops": 1e9, "equal": "steps"}, "--equal=steps needs --budget"),
         ({"seed": 2**31}, r"--seed must be in \[0, 2147483647\]"),
         ({"seed": 2**31 - 5, "seeds": 6}, "needs seeds up to 2147483648"),
         ({"seed": 2**30, "seeds": 1, "probe_seeds": 2}, "seeds up to 2147483649"),

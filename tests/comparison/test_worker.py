@@ -23,7 +23,6 @@ SIZES = {
     "embedding_size": 8,
     "max_positions": 32,
     "max_seq_length": 32,
-    "num_processes": 1,
 }
 
 

@@ -81,7 +81,7 @@ def test_presets_spell_out_table_6(name):
     assert generator.num_layers == config.encoder.num_layers
     # Every number is in the file or in small.cfg, which the others include.
     text = path.read_text() + (CONFIGS / "small.cfg").read_text()
-    for flag in ("learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"):
+    for flag in ("learning_rate", "warmup_steps", "weight_decay", "clip_norm"):
         assert f"--{flag}=" in text
 
 
@@ -116,9 +116,7 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
     [
         (["--mask_rate=0"], "--mask_rate must be in"),
         (["--train_batch_size=10", "--gradient_accumulation_steps=3"], "divisible"),
-        (["--jit_compile", "--distribution=mirrored"], "cannot be combined"),
         (["--mixed_precision=float16", "--distribution=tpu"], "use bfloat16"),
-        (["--steps_per_execution=2", "--distribution=mirrored"], "Use 1"),
         (["--distribution=multi_worker"], "needs --records"),
         (["--hidden_size=100", "--num_heads=3"], "not divisible"),
         (["--position_init=sinusoidal", "--embedding_size=7"], "even .*got 7"),
@@ -127,8 +125,6 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
         (["--eval_fraction=1"], r"--eval_fraction must be in \[0, 0.999\], got 1"),
         (["--learning_rate=0"], "must be positive"),
         (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
-        (["--mask_rate_steps=9"], "needs --final_mask_rate"),
-        (["--final_mask_rate=0.2", "--mask_rate_steps=0"], "at least 1"),
         (["--seed=-1"], r"--seed must be in \[0, 2147483647\], got -1"),
         (["--seed=2147483648"], r"--seed must be in \[0, 2147483647\], got 21"),
         (["--num_layers=-1"], "--num_layers must be at least 1, got -1"),
@@ -164,7 +160,6 @@ def test_edges_are_allowed():
     assert parse("--objective=mlm", "--hidden_size=1", "--num_heads=1")
     stages = ["--training=two_stage", "--generator_hidden_size=1", "--sharing=nes"]
     assert parse(*stages, "--generator_steps=1").generator_steps == 1
-    assert parse("--max_predictions_per_seq=1").predictions_per_seq == 1
 
 
 def test_all_seeds_of_a_fine_tuning_run_fit():
@@ -226,6 +221,6 @@ def test_flags_do_not_grow():
         name: len(list(fields.fields(cli.imported(command.config))))
         for name, command in COMMANDS.items()
     }
-    assert counts["pretrain"] <= 93
-    assert counts["finetune"] <= 72
-    assert sum(counts.values()) <= 300
+    assert counts["pretrain"] <= 75
+    assert counts["finetune"] <= 63
+    assert sum(counts.values()) <= 250

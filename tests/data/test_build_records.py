@@ -26,7 +26,6 @@ def test_killed_mid_way_and_run_again(tmp_path, capsys):
     arguments = [
         f"--corpus={corpus}",
         f"--vocab_file={tmp_path / 'vocab.txt'}",
-        "--num_processes=2",
     ]
     killed = tmp_path / "killed"
     process = subprocess.Popen(

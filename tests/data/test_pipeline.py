@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.data import pipeline, records
+from electra_tf.data import records
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.pipeline import (
     HELD_OUT,
@@ -201,50 +201,3 @@ def test_ids_are_not_wrapped_around(index):
     record = original_record([CLS, index, SEP], 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="an id is"):
         parse_batch(tf.constant([record]))
-
-
-@pytest.fixture
-def corpora(tmp_path):
-    """Writes records 0 to 29 in three shards and 100 to 109 in two, in two folders."""
-    for name, begin, sizes in (("a", 0, (12, 8, 10)), ("b", 40, (4, 6))):
-        for shard, size in enumerate(sizes):
-            rows = [example(n) for n in range(begin, begin + size)]
-            path = tmp_path / name / f"train-{shard}.tfrecord"
-            path.parent.mkdir(exist_ok=True)
-            records.write_shard(path, rows)
-            begin += size
-    return [str(tmp_path / "a"), str(tmp_path / "b")]
-
-
-def test_corpora_have_their_share_of_the_rows(corpora, monkeypatch):
-    monkeypatch.setattr(pipeline, "_BLOCK", 20)
-    order = numbers(stream(corpora, 60, weights=(0.7, 0.3)))
-    blocks = (order >= 40).reshape(-1, 20)
-    assert blocks.sum(1).tolist() == [6] * 12
-    assert len({tuple(block) for block in blocks}) == 12
-    # Each pass over a corpus contains each record once.
-    for rows, count in ((order[order < 40], 30), (order[order >= 40], 10)):
-        passes = rows[: len(rows) // count * count].reshape(-1, count)
-        assert all(len(set(one)) == count for one in passes)
-        assert len({tuple(one) for one in passes}) == len(passes) > 1
-
-
-def test_a_mixture_of_corpora_is_resumed(corpora, monkeypatch):
-    """Resumes at the end of a block, and within one after passes over both corpora."""
-    monkeypatch.setattr(pipeline, "_BLOCK", 20)
-    whole = stream(corpora, 30, weights=(0.7, 0.3))
-    for start in (5, 22):
-        rest = stream(corpora, 30 - start, weights=(0.7, 0.3), start_batch=start)
-        assert_same(whole[start:], rest)
-
-
-def test_shares_are_rounded_to_a_block():
-    assert pipeline._counts_in_a_block([1, 1, 1]).tolist() == [3334, 3333, 3333]
-    assert pipeline._counts_in_a_block([0.7, 0.3]).tolist() == [7000, 3000]
-    for weights, message in (
-        ([1, 0], "greater than 0"),
-        ([1, float("nan")], "greater than 0"),
-        ([1, 1e-9], "at least 1 / 10000"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            pipeline._counts_in_a_block(weights)

@@ -74,25 +74,6 @@ def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):
     assert f"{tmp_path / 'b'} has no manifest" in capsys.readouterr().out
 
 
-def test_groups_are_the_training_files_of_each_pattern(tmp_path):
-    build(tmp_path / "a")
-    build(tmp_path / "b", first=5)
-    folders = [tmp_path / "b", tmp_path / "a" / "*.tfrecord"]
-    data = given(*folders, weighted=True)
-    assert [{path.split("/")[-2] for path in group} for group in data.groups] == [
-        {"b"},
-        {"a"},
-    ]
-    assert sorted(path for group in data.groups for path in group) == [
-        *data.train_files
-    ]
-    assert given(*folders).groups == ()
-    with pytest.raises(ValueError, match="names a file twice"):
-        given(*folders, tmp_path / "b", weighted=True)
-    with pytest.raises(ValueError, match="held-out files only"):
-        given(tmp_path / "a", tmp_path / "b" / "eval-*", weighted=True)
-
-
 def test_records_with_a_scheme(tmp_path):
     manifest = build(tmp_path / "a")
     data, here = given(f"file://{tmp_path}/a"), given(tmp_path / "a")

@@ -10,7 +10,7 @@ from tests.end_to_end.in_process import run
 pytestmark = pytest.mark.slow
 
 # Records are in model_dir/data, the default.
-OWN_DATA = ("--num_train_steps=2", "--eval_fraction=0.1", "--num_processes=1")
+OWN_DATA = ("--num_train_steps=2", "--eval_fraction=0.1")
 
 
 def arguments(text, model_dir, *more):
@@ -66,7 +66,6 @@ def test_what_cannot_start_deletes_nothing(text, model_dir, flags, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--max_predictions_per_seq=1"], "needs 5 slots"),
         (["--generator_init_from={text}/none"], "there is no"),
         (["--init_from={text}"], "checkpoint"),
     ],

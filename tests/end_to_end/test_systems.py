@@ -35,7 +35,6 @@ SYSTEMS = {
         "--mask_select=spans",
         "--mask_rate=0.4",
         "--final_mask_rate=0.1",
-        "--mask_rate_steps=6",
         "--nosampling_dropout",
         "--temperature=3",
         "--final_temperature=1",
@@ -104,24 +103,6 @@ def test_stopped_and_rerun_equals_uninterrupted_to_the_bit(
     assert_same_bits(final_weights(whole(name)[0], 8), final_weights(tmp_path, 8))
     for file in ("encoder.keras", "generator.keras", "curves.png", "samples.txt"):
         assert (tmp_path / file).stat().st_size > 0
-
-
-@pytest.mark.slow
-def test_executions_end_with_their_phase(text, whole, tmp_path, monkeypatch):
-    """Two stages of four steps, three steps per execution, stopped in between."""
-    flags = [*TWO_STAGE, "--steps_per_execution=3"]
-    with monkeypatch.context() as patch:
-        stop_at(4, patch)
-        assert in_process(text, tmp_path, *flags)[0] == cli.STOPPED
-    assert in_process(text, tmp_path, *flags)[0] == 0
-    steps = [row["step"] for row in rows(tmp_path) if "learning_rate" in row]
-    assert steps == [3, 4, 7, 8]
-    first, second = final_weights(whole("two_stage")[0], 8), final_weights(tmp_path, 8)
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        np.testing.assert_allclose(
-            value, second[name], rtol=1e-4, atol=1e-6, err_msg=name
-        )
 
 
 @pytest.mark.slow

@@ -76,7 +76,6 @@ def flags_of(text, folder):
         "--log_steps=2",
         "--mixed_precision=none",
         "--vocab_size=120",
-        "--num_processes=1",
         "--eval_fraction=0.2",
         f"--corpus={text / 'text.txt'}",
         f"--model_dir={folder}",

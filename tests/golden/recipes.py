@@ -23,7 +23,6 @@ SIZES = (
     "--save_checkpoint_steps=3",
     "--keep_checkpoints=1",
     "--eval_fraction=0.1",
-    "--num_processes=1",
     "--shuffle_buffer=50",
     "--corpus=text.txt",
     "--vocab_file=vocab.txt",

@@ -12,7 +12,7 @@ from electra_tf.data.masking import Masking
 from electra_tf.systems import build, costs
 
 # Vocabulary size, tokens, slots, widths, batch size; one layer, two heads.
-V, S, P, E, D, G, B = 97, 24, 4, 12, 32, 16, 3
+V, S, P, E, D, G, B = 97, 24, 3, 12, 32, 16, 3
 STEPS = 100
 
 
@@ -21,7 +21,6 @@ def config_of(**choices):
         "num_train_steps": STEPS,
         "train_batch_size": B,
         "max_seq_length": S,
-        "max_predictions_per_seq": P,
         "num_layers": 1,
         "hidden_size": D,
         "num_heads": 2,
@@ -154,7 +153,6 @@ def published(size, length=128, batch=128, steps=1e6, **choices):
         "embedding_size": embedding,
         "generator_hidden_size": generator / hidden,
         "max_seq_length": length,
-        "max_predictions_per_seq": length * 80 // 512,
         "train_batch_size": batch,
         "num_train_steps": int(steps),
     }
@@ -207,7 +205,7 @@ def test_original_rule_reproduces_published_counts(name):
 
 def test_matmul_rule_of_small_hand_worked():
     # Per token: 12 layers of 1,703,936, projection 65,536, head 131,584; three passes.
-    config = published("small", batch=1, max_predictions_per_seq=19)
+    config = published("small", batch=1)
     per_token = 12 * 1_703_936 + 65_536 + 131_584
     alone = dataclasses.replace(config, generator=GeneratorConfig(generator="unigram"))
     (phase,) = costs.phases(alone, 30522)
