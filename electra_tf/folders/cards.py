@@ -22,26 +22,7 @@ if TYPE_CHECKING:
 
 # Flags that the cards omit.
 _OUTPUT = ("model_dir", "output_dir", "overwrite", "log_steps")
-# Labels of resolved settings, and of facts in task.json.
-_SETTINGS = {
-    "learning_rate": "learning rate",
-    "layerwise_decay": "layer-wise decay",
-    "weight_decay": "weight decay",
-    "reduction": "loss over a batch",
-    "epochs": "epochs",
-    "max_seq_length": "tokens per row",
-}
-_MODEL = {
-    "threshold": "minimum probability of a predicted label",
-    "label_range": "range of the training labels",
-    "long_texts": "longer texts",
-}
 _MOST_LABELS = 30
-# Baselines by task kind.
-_BASELINES = {
-    "tagging": "gives each word its most frequent tag",
-    "question_answering": "gives an empty answer to every question",
-}
 
 
 def sections(parts: Mapping[str, Sequence[str]]) -> str:
@@ -68,18 +49,18 @@ def _card(title: str, verb: str, command: str, parts: str) -> str:
     )
 
 
-def _named(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    return [
-        f"* {label}: {_formatted(values[name])}"
-        for name, label in labels.items()
-        if values.get(name) not in (None, "none")
-    ]
-
-
 def _formatted(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(_formatted, value))
     return f"{value:g}" if isinstance(value, float) else f"`{value}`"
+
+
+def _facts(values: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    return [
+        f"* {name.replace('_', ' ')}: {_formatted(values[name])}"
+        for name in names
+        if values.get(name) not in (None, "none")
+    ]
 
 
 def _flags(values: Mapping[str, Any], config_class: type) -> list[str]:
@@ -93,20 +74,12 @@ def _flags(values: Mapping[str, Any], config_class: type) -> list[str]:
     return lines
 
 
-def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    section = values.get(name)
-    return section if isinstance(section, dict) else {}
-
-
-# -- Pretraining -----------------------------------------------------------------------
-
-
 def data_lines(settings: Mapping[str, Any]) -> list[str]:
     """Returns Markdown lines about the text in a config.json, or []."""
     config, data = settings.get("config", {}), settings.get("data", {})
-    sources = config.get("records") or config.get("corpus")
-    hashes = {n: n.replace("_", " ") for n in ("vocabulary_sha256", "records_sha256")}
-    return [f"* text: {_formatted(sources)}", *_named(data, hashes)] if sources else []
+    text = config.get("records") or config.get("corpus")
+    hashes = ("vocabulary_sha256", "records_sha256")
+    return [f"* text: {_formatted(text)}", *_facts(data, hashes)] if text else []
 
 
 def recipe_lines(settings: Mapping[str, Any]) -> list[str]:
@@ -124,42 +97,32 @@ def pretraining_card(
     Args:
         folder: folder of the run, with config.json and vocab.txt.
         parameters: number of parameters by name of the saved model.
-        scores: label, value, interval and trivial baseline of each held-out metric, as
-            text; empty without held-out text.
+        scores: label, value, trivial baseline and its meaning of each held-out
+            metric, as text; empty without held-out text.
     """
     settings, flags = folder.settings, folder.flags
     casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
-    model = [
-        f"* encoder: {flags['num_layers']} layers x {flags['hidden_size']}, "
-        f"{flags['num_heads']} heads",
-        *(f"* `{name}.keras`: {n:,} parameters" for name, n in parameters.items()),
-        f"* text is {casing}; {len(folder.vocabulary())} tokens in `vocab.txt`",
-        f"* position embeddings are trained up to {flags['max_seq_length']} tokens",
-    ]
-    about = [
-        "95 % bootstrap intervals over batches; none for fewer than 8 batches or on "
-        "several devices. The trivial predictor uses token frequencies only.",
-        "",
-    ]
-    header = ("score", "value", "95 % interval", "trivial")
-    limits = [
-        "* The model reflects the language, time and views of its text, which was "
-        "filtered only as the flags state. Performance on other kinds of text was not "
-        "measured.",
-        "* One run with one seed: other seeds give other scores.",
-    ]
     parts = {
-        "Model": model,
+        "Model": [
+            f"* encoder: {flags['num_layers']} layers x {flags['hidden_size']}, "
+            f"{flags['num_heads']} heads",
+            *(f"* `{name}.keras`: {n:,} parameters" for name, n in parameters.items()),
+            f"* text is {casing}; {len(folder.vocabulary())} tokens in `vocab.txt`",
+            f"* position embeddings are trained up to {flags['max_seq_length']} tokens",
+        ],
         "Data": data_lines(settings),
         "Recipe": recipe_lines(settings),
-        "Scores on held-out text": about + table(header, scores) if scores else [],
-        "Limits": limits,
+        "Scores on held-out text": table(
+            ("score", "value", "trivial", "trivial means"), scores
+        ),
+        "Limits": [
+            "* The model reflects the language, time and views of its text. "
+            "Performance on other kinds of text was not measured.",
+            "* One run with one seed: other seeds give other scores.",
+        ],
     }
     command = "finetune --encoder=this/folder --task=classification --train=my.csv"
     return _card("Encoder", "and ready to be fine-tuned", command, sections(parts))
-
-
-# -- Fine-tuning -----------------------------------------------------------------------
 
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
@@ -180,22 +143,15 @@ def task_facts(
     about = folder.about()
     report = folder.results() if report is None else report
     settings = files.read_json(folder.path / CONFIG, {})
-    flags, numbers = (_section(settings, name) for name in ("config", "settings"))
-    others = {name: value for name, value in flags.items() if name not in numbers}
-    recipe = [*_flags(others, FinetuneConfig), *_named(numbers, _SETTINGS)]
-    if flags.get("search"):
-        recipe.append(
-            "* the searched flags are the best on a fifth of the training data "
-            "(`search.json`)"
-        )
     try:
-        counts = _section(report, "examples")
+        flags, resolved = settings.get("config", {}), settings.get("settings", {})
+        others = {name: value for name, value in flags.items() if name not in resolved}
+        counts = report.get("examples", {})
         parts = {
             "Model": _model(about),
             "Data": [f"* {count} examples in {name}" for name, count in counts.items()],
-            "Recipe": recipe,
-            "Scores": _scores(report, about["kind"]),
-            "Limits": _limits(about, flags, report),
+            "Recipe": [*_flags(others, FinetuneConfig), *_facts(resolved, resolved)],
+            "Scores": _scores(report) if "main_split" in report else [],
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
@@ -214,51 +170,8 @@ def _model(about: Mapping[str, Any]) -> list[str]:
         f"{' and '.join(about['text_names'])}",
         *([f"* {len(labels)} labels: {shown}{more}"] if labels else []),
         f"* text is {casing}; at most {about['max_seq_length']} tokens per row",
-        *_named(about, _MODEL),
+        *_facts(about, ("threshold", "label_range", "long_texts")),
     ]
-
-
-def _scores(report: Mapping[str, Any], kind: str) -> list[str]:
-    split = report.get("main_split")
-    if split is None:
-        return []
-    seed, metric = report.get("exported_seed"), report["main_metric"]
-    results = {each["seed"]: each for each in report["seeds"]}
-    over_seeds, intervals = report["summary"][split], _section(report, "intervals")
-    rows = []
-    for name, value in results[seed]["scores"][split].items():
-        low, high = intervals.get(name, (None, None))
-        interval = "" if low is None else f"{low:.2f} to {high:.2f}"
-        baseline = f"{over_seeds[name]['baseline']:.2f}"
-        rows.append((name, f"{value:.2f}", interval, baseline))
-    lines = [
-        f"Seed {seed}, the exported model, on `{split}`; the main score is {metric}. "
-        "95 % bootstrap intervals over examples; the baseline "
-        f"{_BASELINES.get(kind, 'predicts the same for every text')}.",
-        "",
-        *table(("score", "value", "95 % interval", "baseline"), rows),
-    ]
-    if classes := _section(report, "classes"):
-        rows = []
-        for label, row in list(classes.items())[:_MOST_LABELS]:
-            shares = [f"{100 * row[n]:.1f}" for n in ("precision", "recall", "f1")]
-            rows.append((_code(label), *shares, str(row["support"])))
-        error = 100 * report["calibration_error"]
-        lines += ["", *table(("label", "precision", "recall", "F1", "support"), rows)]
-        lines += [
-            "",
-            f"Probabilities are off by {error:.1f} % on average (expected calibration "
-            "error, 15 bins).",
-        ]
-    if len(results) > 1:
-        main = over_seeds[metric]
-        lines += [
-            "",
-            f"Over {len(results)} seeds, {metric}: median {main['median']:.2f}, mean "
-            f"{main['mean']:.2f}, standard deviation {main['std']:.2f}. The seed here "
-            "is the best on this data.",
-        ]
-    return lines
 
 
 def _code(label: str) -> str:
@@ -267,27 +180,32 @@ def _code(label: str) -> str:
     return f"`{text}`".replace("|", "\\|")
 
 
-def _limits(
-    about: Mapping[str, Any], flags: Mapping[str, Any], report: Mapping[str, Any]
-) -> list[str]:
-    lines = []
-    if about.get("labels"):
-        lines.append(
-            "* It predicts one of its labels for any text, even of another kind or "
-            "language than the training data."
+def _scores(report: Mapping[str, Any]) -> list[str]:
+    split, metric = report["main_split"], report["main_metric"]
+    results = {each["seed"]: each for each in report["seeds"]}
+    seed = report.get("exported_seed")
+    over_seeds, intervals = report["summary"][split], report.get("intervals", {})
+    rows = []
+    for name, value in results[seed]["scores"][split].items():
+        low, high = intervals.get(name, (None, None))
+        interval = "" if low is None else f"{low:.2f} to {high:.2f}"
+        rows.append(
+            (name, f"{value:.2f}", interval, f"{over_seeds[name]['baseline']:.2f}")
         )
-    seeds = report.get("seeds") or ()
-    if len(seeds) > 1:
-        lines.append(
-            "* The seed was chosen on the data of the scores above: they are "
-            "optimistic."
-        )
-    if flags.get("keep") == "best" or flags.get("early_stopping_patience"):
-        lines.append("* So was the epoch (`--keep`, `--early_stopping_patience`).")
-    if failures := [each["failure"] for each in seeds if each["failure"]]:
-        lines.append(
-            f"* {len(failures)} of {len(seeds)} seeds failed, the first because: "
-            f"{failures[0]}."
-        )
-    lines.append("* Performance on other kinds of data was not measured.")
+    lines = [
+        f"Seed {seed}, the exported model, on `{split}`; the main score is {metric}. "
+        "95 % bootstrap intervals over examples.",
+        "",
+        *table(("score", "value", "95 % interval", "baseline"), rows),
+    ]
+    if len(results) > 1:
+        main = over_seeds[metric]
+        failed = sum(bool(each["failure"]) for each in results.values())
+        lines += [
+            "",
+            f"Over {len(results)} seeds, {metric}: median {main['median']:.2f}, mean "
+            f"{main['mean']:.2f}, standard deviation {main['std']:.2f}; {failed} "
+            "failed. The exported seed is the best on this data: its score is "
+            "optimistic.",
+        ]
     return lines

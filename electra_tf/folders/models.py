@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib
 import importlib.metadata
 import json
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,25 +61,16 @@ def save(model: keras.Model, path: Path) -> None:
 def _make_reproducible(path: Path) -> None:
     """Removes times and memory addresses from a `.keras` file."""
     with zipfile.ZipFile(path) as archive:
-        metadata = json.loads(archive.read("metadata.json"))
-        metadata["date_saved"] = "1980-01-01@00:00:00"
-        config = number_shared_objects(json.loads(archive.read("config.json")))
-        changed = {"metadata.json": metadata, "config.json": config}
-        with tempfile.TemporaryFile(dir=path.parent) as file:
-            with zipfile.ZipFile(file, "w") as target:
-                for name in archive.namelist():
-                    # The default time of a ZipInfo is constant.
-                    with target.open(
-                        zipfile.ZipInfo(name), "w", force_zip64=True
-                    ) as to:
-                        if name in changed:
-                            to.write(json.dumps(changed[name]).encode())
-                        else:
-                            with archive.open(name) as content:
-                                shutil.copyfileobj(content, to)
-            file.seek(0)
-            with path.open("wb") as target:
-                shutil.copyfileobj(file, target)
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    metadata = json.loads(contents["metadata.json"])
+    metadata["date_saved"] = "1980-01-01@00:00:00"
+    config = number_shared_objects(json.loads(contents["config.json"]))
+    contents["metadata.json"] = json.dumps(metadata).encode()
+    contents["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            # The default time of a ZipInfo is constant.
+            archive.writestr(zipfile.ZipInfo(name), content)
 
 
 @functools.cache
@@ -166,17 +156,14 @@ def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None
 
 def _fewest_weights(sizes: dict[str, int]) -> int:
     """Returns a lower bound of the weights in a layer with these arguments."""
-
-    def size(name: str) -> int:
-        return sizes.get(name, 0)
-
-    hidden, inner = size("hidden_size"), size("intermediate_size")
-    rows = size("vocab_size") + size("max_positions") + size("num_segments")
+    size = collections.defaultdict(int, sizes)
+    hidden, inner = size["hidden_size"], size["intermediate_size"]
+    rows = size["vocab_size"] + size["max_positions"] + size["num_segments"]
     return (
-        size("num_layers") * hidden * (4 * hidden + 2 * inner)
-        + size("size") * rows
-        + hidden * (size("num_outputs") + size("dense_size"))
-        + size("num_states")
+        size["num_layers"] * hidden * (4 * hidden + 2 * inner)
+        + size["size"] * rows
+        + hidden * (size["num_outputs"] + size["dense_size"])
+        + size["num_states"]
     )
 
 

@@ -57,10 +57,6 @@ OUTPUTS = (
 # Models shipped with the package.
 SHIPPED = Path(__file__).parent.parent / "pretrained"
 
-# Key of random numbers beside seed, step and site. Runs without this entry keyed them
-# by replica and micro-batch.
-RANDOM_KEYS = "row of the global batch"
-
 _SECTIONS = ("config", "data", "imported")
 
 
@@ -136,34 +132,14 @@ class PretrainingFolder:
         ``may_differ`` are shell-style patterns of dotted names to ignore. Returns
         whether the folder has settings.
         """
-        self._check_random_keys()
         return check_same(
             self.path,
             settings,
+            # An entry of earlier versions.
             (*may_differ, "random_keys"),
             has_checkpoint=self.has_checkpoint(),
             removed=PretrainConfig.REMOVED,
         )
-
-    def _check_random_keys(self) -> None:
-        """Rejects an older version's run with differently keyed random numbers."""
-        flags = self.flags
-        pieces = {
-            f"--{name}={flags[name]}"
-            for name, whole in (
-                ("distribution", "none"),
-                ("gradient_accumulation_steps", 1),
-            )
-            if flags.get(name, whole) != whole
-        }
-        if "random_keys" not in self.settings and pieces:
-            raise UserError(
-                f"{self.path / CONFIG} is of a run with {' and '.join(sorted(pieces))} "
-                "by an older version. Its random numbers were keyed by replica and "
-                "micro-batch and are keyed by row now, so the run cannot be resumed "
-                "exactly. Resume it with that version, or start a new one in another "
-                "folder, from its weights with --init_from."
-            )
 
     def describe(
         self, settings: Mapping[str, Any], vocabulary: Vocabulary | None = None
@@ -252,12 +228,11 @@ class PretrainingFolder:
 
         Keeps only numbers and null (not finite); drops rows without a step.
         """
-        rows = files.read_json_lines(self.path / METRICS)
-        numbers = [
+        return [
             {n: v for n, v in row.items() if files.fits(v, float | None)}
-            for row in rows
+            for row in files.read_json_lines(self.path / METRICS)
+            if files.fits(row.get("step"), int)
         ]
-        return [row for row in numbers if files.fits(row.get("step"), int)]
 
     def held_out(self, prefix: str = EVAL_PREFIX) -> dict[str, float]:
         """Returns the last held-out metrics whose names begin with ``prefix``.
@@ -267,11 +242,11 @@ class PretrainingFolder:
         for row in reversed(self.metrics()):
             scores = {n: v for n, v in row.items() if n.startswith(prefix)}
             if scores:
-                return {n: v for n, v in scores.items() if isinstance(v, int | float)}
+                return {n: v for n, v in scores.items() if v is not None}
         return {}
 
     def outputs(self) -> list[str]:
-        """Returns the names of existing outputs."""
+        """Returns the names of the existing outputs."""
         return [name for name in OUTPUTS if (self.path / name).exists()]
 
     def builds_own_records(self, data_dir: Path | None) -> bool:
@@ -284,9 +259,8 @@ class PretrainingFolder:
         home = self.path.resolve()
         doomed = [(self.path / name).resolve() for name in OUTPUTS]
         for flag, path in inputs:
-            resolved = Path(path).resolve()
-            inside = any(resolved.is_relative_to(output) for output in doomed)
-            if resolved == home or inside:
+            place = Path(path).resolve()
+            if place == home or any(map(place.is_relative_to, doomed)):
                 raise UserError(
                     f"--overwrite would delete {path}, an input (--{flag}): set "
                     f"--{flag} to a copy outside of {self.path}, or set another "
@@ -315,17 +289,13 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
         else [(Path(path).name, paths.size(path)) for path in data.train_files]
     )
     return {
-        "config": {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in flags.items()
-        },
+        "config": dict(flags),
         "data": {
             "vocabulary_sha256": data.vocabulary.sha256,
             "records_sha256": hashlib.sha256(repr(shards).encode()).hexdigest(),
             "lower_case": data.lower_case,
             "strip_accents": data.strip_accents,
         },
-        "random_keys": RANDOM_KEYS,
         "versions": models.versions("tensorflow-text", "tokenizers"),
         "commit": _commit(),
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -2,10 +2,10 @@
 
 import collections
 import logging
-import math
 from collections.abc import Mapping
 
 from electra_tf.cli import Log
+from electra_tf.pretraining.baselines import entropy
 
 Values = Mapping[str, float]
 
@@ -19,8 +19,6 @@ class HealthWarnings:
       Both count replaceable tokens only, if the logs have them. Low recall alone is
       normal: 0.05 at 5,000 steps with an AUC of 0.68 is healthy. Replaced-token
       detection only.
-    - no correction: a token-predicting discriminator is less accurate than keeping
-      every token, and corrects fewer than 1 % of the replaced tokens.
     - strong generator: fewer than 30 % of the masked tokens are replaced. About 40 % is
       usual at the end of training (6 % of all tokens at a mask rate of 15 %).
 
@@ -44,7 +42,6 @@ class HealthWarnings:
         # Rules, each with a metric that it requires.
         self._rules = {
             "collapse": ("discriminator_auc", self._collapse),
-            "no correction": ("corrected_accuracy", self._no_correction),
             "generator": ("replaced_fraction", self._strong_generator),
         }
         self._counts = collections.Counter()
@@ -64,10 +61,12 @@ class HealthWarnings:
 
     def _collapse(self, values: Values) -> str | None:
         auc, loss = values["discriminator_auc"], values["discriminator_loss"]
-        chance = _entropy(_base_rate(values))
+        # Fraction of replaced tokens in the discriminator's loss.
+        replaced = values.get("replaced_masked_fraction", values["replaced_fraction"])
+        chance = entropy(replaced)
         if "replaceable_auc" in values:
             auc, loss = values["replaceable_auc"], values["replaceable_loss"]
-            chance = _entropy(values["replaced_replaceable_fraction"])
+            chance = entropy(values["replaced_replaceable_fraction"])
         if auc >= 0.55 or loss < 0.98 * chance:
             return None
         return (
@@ -76,17 +75,6 @@ class HealthWarnings:
             "Lower the learning rate or lengthen the warm-up; if the generator was "
             "trained first, start the discriminator from its weights; check that "
             "discriminator_weight is 50."
-        )
-
-    def _no_correction(self, values: Values) -> str | None:
-        right, corrected = values["prediction_accuracy"], values["corrected_accuracy"]
-        keeping = 1 - _base_rate(values)
-        if corrected >= 0.01 or right > keeping:
-            return None
-        return (
-            f"the discriminator corrects {corrected:.1%} of the replaced tokens and "
-            f"gets {right:.1%} of its tokens right; keeping every token gives "
-            f"{keeping:.1%}. Lower the learning rate or lengthen the warm-up."
         )
 
     def _strong_generator(self, values: Values) -> str | None:
@@ -100,14 +88,3 @@ class HealthWarnings:
             "of the discriminator's width), a higher mask rate (25 % in ELECTRA-Large) "
             "or a higher sampling temperature."
         )
-
-
-def _base_rate(values: Values) -> float:
-    """Fraction of replaced tokens in the discriminator's loss."""
-    return values.get("replaced_masked_fraction", values["replaced_fraction"])
-
-
-def _entropy(share: float) -> float:
-    if not 0 < share < 1:
-        return 0.0
-    return -share * math.log(share) - (1 - share) * math.log(1 - share)

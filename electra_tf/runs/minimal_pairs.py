@@ -6,10 +6,9 @@ lines with ``sentence_good``, ``sentence_bad``, paradigm (``UID``) and ``field``
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,27 +39,6 @@ class Pair:
     field: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """Numbers of correctly ordered pairs, by the sum and the mean of token scores.
-
-    A tie counts as half.
-    """
-
-    pairs: int
-    by_sum: float
-    by_mean: float
-
-    def accuracy(self, by: str) -> tuple[float, float, float]:
-        """Returns the accuracy and its 95 % interval (Wilson, 1927), in percent.
-
-        ``by`` is "sum" or "mean". The interval covers pairs, not paradigms.
-        """
-        share = getattr(self, f"by_{by}") / self.pairs
-        low, high = wilson(share, self.pairs)
-        return 100 * share, 100 * low, 100 * high
-
-
 def main(config: ScoreConfig) -> None:
     """Runs the command."""
     report = run(config, cli.note)
@@ -81,20 +59,7 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     token_scores = scores.token_scores(method, model, tokenizer, texts, log=log)
-    results = count(pairs, token_scores)
-    return {
-        "method": method,
-        "by": config.by,
-        **{
-            kind: {name: _plain(result) for name, result in named.items()}
-            for kind, named in results.items()
-        },
-    }
-
-
-def _plain(result: Result) -> dict[str, Any]:
-    shares = {by: result.accuracy(by) for by in ("sum", "mean")}
-    return {"pairs": result.pairs, **shares}
+    return {"method": method, "by": config.by, **count(pairs, token_scores)}
 
 
 def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
@@ -131,32 +96,34 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
 
 def count(
     pairs: Sequence[Pair], values: Sequence[np.ndarray]
-) -> dict[str, dict[str, Result]]:
-    """Counts correctly ordered pairs under "paradigms", "fields" and ``ALL``.
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns the accuracies under "paradigms", "fields" and ``ALL``, by name.
 
     ``values`` are token scores of the good and bad sentence of each pair in turn.
+    Accuracies "sum" and "mean" of the token scores are in percent, each with its 95 %
+    interval over pairs (Wilson, 1927). A tie counts as half.
     """
-    right: dict[str, dict[str, list]] = collections.defaultdict(
-        lambda: collections.defaultdict(list)
-    )
+    orders: dict[str, dict[str, list]] = {"paradigms": {}, "fields": {}, ALL: {}}
     for pair, good, bad in zip(pairs, values[::2], values[1::2], strict=True):
-        order = [_order(good.sum(), bad.sum()), _order(good.mean(), bad.mean())]
-        right["paradigms"][pair.paradigm].append(order)
-        right["fields"][pair.field or ALL].append(order)
-        right[ALL][ALL].append(order)
+        scores = np.array([[x.sum(), x.mean()] for x in (good, bad)])
+        # 1 for a correct order, 0.5 for a tie.
+        order = (np.sign(scores[0] - scores[1]) + 1) / 2
+        names = (pair.paradigm, pair.field or ALL, ALL)
+        for by_name, name in zip(orders.values(), names, strict=True):
+            by_name.setdefault(name, []).append(order)
     return {
-        kind: {name: _result(orders) for name, orders in named.items()}
-        for kind, named in right.items()
+        kind: {name: _accuracies(rows) for name, rows in by_name.items()}
+        for kind, by_name in orders.items()
     }
 
 
-def _order(good: float, bad: float) -> float:
-    return 0.5 if good == bad else float(good > bad)
-
-
-def _result(orders: Iterable[Sequence[float]]) -> Result:
-    sums, means = zip(*orders, strict=True)
-    return Result(len(sums), sum(sums), sum(means))
+def _accuracies(orders: Sequence[np.ndarray]) -> dict[str, Any]:
+    count, shares = len(orders), np.mean(orders, axis=0)
+    intervals = [
+        tuple(100 * float(x) for x in (share, *wilson(share, count)))
+        for share in shares
+    ]
+    return {"pairs": count, "sum": intervals[0], "mean": intervals[1]}
 
 
 def table(report: dict[str, Any]) -> str:

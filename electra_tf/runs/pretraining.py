@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
@@ -21,7 +22,6 @@ from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.corpora import Source, open_corpus
 from electra_tf.data.prepared import PretrainingData
-from electra_tf.data.records import MANIFEST
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import pretraining as layout
@@ -35,7 +35,6 @@ from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
-from electra_tf.tasks.metrics import Intervals
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.cards import metric_cards
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
@@ -59,17 +58,11 @@ def run(
     ``callbacks_from`` returns extra callbacks of a phase, given its first step; they
     run before a checkpoint is saved, and each evaluation ends an epoch, with ``val_``
     logs. ``objective``, a subclass of ``pretraining.Objective`` or a factory, replaces
-    the config's objective. FLOPs and memory still refer to the config's objective.
+    the config's objective. FLOPs still refer to the config's objective.
 
-    Returns:
-        The exit code: 0, or ``cli.STOPPED`` after a signal.
-
-    Raises:
-        ValueError: if text, records, vocabulary or settings do not fit, or another
-            process runs in the folder.
-        OSError: if files cannot be read or written, all checkpoints are damaged, or
-            another worker of the job has stopped.
-        FloatingPointError: if the loss or a gradient is not finite.
+    Returns the exit code: 0, or ``cli.STOPPED`` after a signal. Raises ValueError if
+    inputs do not fit or another process runs in the folder, OSError if files or other
+    workers of the job are missing, FloatingPointError if the loss is not finite.
     """
     ready = prepare(config, log, objective)
     if ready is None:
@@ -86,17 +79,11 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Data, training phases and datasets of a run.
-
-    Attributes:
-        phases: in order; the last phase's model holds all networks.
-        train_batches: returns the endless training dataset from step ``start_batch``.
-        held_out: held-out batches, or None.
-    """
+    """Data, training phases and datasets of a run."""
 
     data: PretrainingData
-    phases: tuple[Phase, ...]
-    train_batches: Callable[..., tf.data.Dataset]
+    phases: tuple[Phase, ...]  # The last phase's model holds all networks.
+    train_batches: Callable[..., tf.data.Dataset]  # Endless, from ``start_batch``.
     held_out: tf.data.Dataset | None
 
     @property
@@ -107,35 +94,22 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True)
 class Run(Parts):
-    """A run that is ready to be trained, with restored or initialized weights.
-
-    Attributes:
-        sinks: receive the training metrics; empty except on the chief.
-        first_step: number of completed updates.
-        num_steps: total number of updates.
-        log_steps: updates between logged points; ``save_steps`` between checkpoints.
-        eval_steps: updates between evaluations; 0 evaluates only at the end.
-        tokens_per_step: positions in a batch.
-        reads_mask: whether the generator reads [MASK] at the positions it predicts.
-        is_chief: whether this process writes files.
-        callbacks: factories of the callbacks named by flags, called in each phase.
-        lock: holds the lock of the folder until it is closed.
-    """
+    """A run that is ready to be trained, with restored or initialized weights."""
 
     folder: PretrainingFolder
     store: CheckpointStore
-    sinks: tuple[sinks.Sink, ...]
-    first_step: int
+    sinks: tuple[sinks.Sink, ...]  # Receive metrics; empty except on the chief.
+    first_step: int  # Number of completed updates.
     num_steps: int
-    log_steps: int
-    eval_steps: int
-    save_steps: int
+    log_steps: int  # Updates between logged points.
+    eval_steps: int  # Updates between evaluations; 0: only at the end.
+    save_steps: int  # Updates between checkpoints.
     tokens_per_step: int
-    reads_mask: bool
-    is_chief: bool
-    callbacks: Sequence[Callable[[], keras.callbacks.Callback]]
+    reads_mask: bool  # Whether the generator reads [MASK] where it predicts.
+    is_chief: bool  # Whether this process writes files.
+    callbacks: Sequence[Callable[[], keras.callbacks.Callback]]  # In each phase.
     log: Log
-    lock: contextlib.ExitStack
+    lock: contextlib.ExitStack  # Of the folder, until it is closed.
 
 
 def prepare(
@@ -266,32 +240,26 @@ def _dry_run(
     log: Log,
     objective: build.MakeObjective | None,
 ) -> None:
-    """Logs the plan of a run; reads its records if they exist."""
-    doomed = folder.outputs() if config.run.overwrite else []
-    if doomed:
+    """Logs the plan of a run; reads the records of ``--records``."""
+    if config.run.overwrite and (doomed := folder.outputs()):
         log(f"would delete the run in {folder.path}: {', '.join(doomed)}")
-    keeps_records = layout.DATA not in doomed or not folder.builds_own_records(data_dir)
     options = config.data
-    if data_dir and keeps_records and (data_dir / MANIFEST).exists():
-        options = dataclasses.replace(options, records=(str(data_dir),))
-        config = dataclasses.replace(config, data=options)
     if options.records:
         parts = _build(config, strategy, log, objective)
         vocab_size = len(parts.data.vocabulary)
-        log(report.dry_run(config, parts.model, vocab_size, parts.data))
+        log(report.dry_run(config, parts.model, vocab_size, parts.data.manifest))
         return
-    path = options.vocab_file or data_dir / layout.VOCABULARY
     # A vocabulary that is trained begins with the special tokens.
     vocab_size, special_ids, training = options.vocab_size, (2, 3, 4), ""
-    if options.vocab_file or (keeps_records and path.exists()):
-        vocabulary = Vocabulary.load(path)
+    if options.vocab_file:
+        vocabulary = Vocabulary.load(options.vocab_file)
         vocab_size, special_ids = len(vocabulary), build.special_ids(vocabulary)
     else:
         training = f"train a vocabulary of {vocab_size:,} tokens and "
     text = ", ".join(options.corpus)
     if size := sum(source.size for source in _open_corpus(config)):
         text += f" ({size / 1e6:,.1f} MB)"
-    log(f"would {training}build records of {text} in {data_dir}")
+    log(f"would {training}build records of {text} in {data_dir}, unless they exist")
     with strategy.scope():
         phases = build.compiled_phases(config, vocab_size, special_ids, objective)
     log(report.dry_run(config, phases[-1].model, vocab_size, None))
@@ -418,7 +386,7 @@ def finish(run: Run) -> None:
     for phase in run.phases:
         phase.release()
     folder = run.folder
-    scores, intervals, baselines = _held_out_scores(run)
+    scores, baselines = _held_out_scores(run)
     if not run.is_chief:
         return
     # A callback may have stopped the run before its last step. Only the chief has
@@ -434,8 +402,7 @@ def finish(run: Run) -> None:
     parts = run.model.artifacts()
     folder.save(parts)
     sizes = {name: report.parameters(part) for name, part in parts.items()}
-    rows = report.held_out_rows(scores, intervals, baselines)
-    card = pretraining_card(folder, sizes, rows)
+    card = pretraining_card(folder, sizes, report.held_out_rows(scores, baselines))
     files.write_text(folder.path / layout.CARD, card)
     if folder.metrics():
         curves = folder.path / layout.CURVES
@@ -449,16 +416,15 @@ def finish(run: Run) -> None:
     run.log(report.next_steps(folder))
 
 
-def _held_out_scores(
-    run: Run,
-) -> tuple[dict[str, float], Intervals, dict[str, float]]:
-    """Returns scores, intervals and baselines of held-out text, each {} without it."""
+def _held_out_scores(run: Run) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns scores and trivial baselines of held-out text, each {} without it."""
     if run.held_out is None:
         run.log("no held-out records: nothing to evaluate on")
-        return {}, {}, {}
-    scores, intervals = report.evaluate(run.model, run.held_out)
+        return {}, {}
+    logs = run.model.evaluate(run.held_out, verbose=0, return_dict=True)
+    scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
     mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
     batches = run.held_out.as_numpy_iterator()
     baselines = trivial_scores(run.data.token_counts, batches, scores, mask_id)
-    run.log(report.held_out_table(scores, baselines))
-    return scores, intervals, baselines
+    run.log(report.held_out_table(report.held_out_rows(scores, baselines)))
+    return scores, baselines

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.errors import UserError
 from electra_tf.pretraining import PretrainingModel
 
 _ROWS = 6
@@ -25,7 +24,7 @@ def text_sample(
     tensors |= model.examine(batch, seed=tf.constant([0, 0]))
     arrays = {name: value.numpy() for name, value in tensors.items()}
     tokens = np.array(tokens, dtype=object)
-    (render,) = [r for name, r in _RENDERERS.items() if name in arrays] or [_fills]
+    render = _verdicts if "replaced_probability" in arrays else _predictions
     texts = []
     for row in range(min(_ROWS, len(arrays["input_mask"]))):
         real = arrays["input_mask"][row] > 0
@@ -43,50 +42,25 @@ def _verdicts(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
     )
 
 
-def _fills(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    """Renders masked tokens as [original -> most probable]."""
-    columns = (row["original_ids"], row["corrupted_ids"], row["is_masked"])
-    return " ".join(
-        f"[{tokens[original]} -> {tokens[filled]}]" if masked else tokens[original]
-        for original, filled, masked in zip(*columns, strict=True)
-    )
-
-
 def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    """Renders the predictions and counts correct ones.
+    """Renders masked tokens as [original > sampled > predicted].
 
-    Masked tokens appear as [original > sampled > predicted], others as {original >
-    predicted} if wrong. Some objectives predict masked positions only.
+    Other tokens appear as {original > predicted} if the prediction is wrong. A masked
+    LM has no third token, and some objectives predict masked positions only.
     """
     original, sampled = row["original_ids"], row["corrupted_ids"]
     masked, everywhere = row["is_masked"], row.get("predicted_ids")
-    predicted = row[_MASKED] if everywhere is None else everywhere
+    columns = [original, sampled]
+    if everywhere is not None or "predicted_masked_ids" in row:
+        predicted = row["predicted_masked_ids"] if everywhere is None else everywhere
+        columns.append(predicted)
     texts = list(tokens[original])
-    for index, (was, answer) in enumerate(zip(original, predicted, strict=True)):
+    for index, ids in enumerate(zip(*columns, strict=True)):
         if masked[index]:
-            shown = tokens[sampled[index]]
-            texts[index] = f"[{tokens[was]} > {shown} > {tokens[answer]}]"
-        elif everywhere is not None and answer != was:
-            texts[index] = f"{{{tokens[was]} > {tokens[answer]}}}"
-    right, replaced = predicted == original, sampled != original
-    kept = masked & ~replaced
-    summary = (
-        f"{textwrap.fill(' '.join(texts), 88, break_on_hyphens=False)}\n"
-        f"replaced: {(right & replaced).sum()} of {replaced.sum()} corrected; "
-        f"sampled right: {(right & kept).sum()} of {kept.sum()} confirmed"
-    )
-    if everywhere is not None:
-        summary += f"; elsewhere: {(right & ~masked).sum()} of {(~masked).sum()} right"
-    return summary
-
-
-_MASKED = "predicted_masked_ids"
-# Renderers by output of a model's `examine`.
-_RENDERERS = {
-    "replaced_probability": _verdicts,
-    "predicted_ids": _predictions,
-    _MASKED: _predictions,
-}
+            texts[index] = f"[{' > '.join(tokens[list(ids)])}]"
+        elif everywhere is not None and ids[0] != ids[-1]:
+            texts[index] = f"{{{tokens[ids[0]]} > {tokens[ids[-1]]}}}"
+    return textwrap.fill(" ".join(texts), 88, break_on_hyphens=False)
 
 
 class Verdict(NamedTuple):
@@ -120,22 +94,9 @@ def verdict_table(
     ones. The last row is P(replaced) in %, after a mark: + found, - missed, ! false
     alarm, none for a real token predicted as real.
 
-    Args:
-        original: S tokens, without padding.
-        corrupted: S tokens, the discriminator's input.
-        probabilities: S floats, probability that a token was replaced.
-        is_masked: S booleans, positions masked for the generator.
-        width: columns to fill, without the row names.
-
-    Returns:
-        Several lines, ending in a summary and no newline.
+    All sequences have one entry per token. ``width`` is the number of columns to fill,
+    without the row names. The lines end in a summary.
     """
-    lengths = [len(x) for x in (original, corrupted, probabilities, is_masked)]
-    if len(set(lengths)) > 1:
-        raise UserError(
-            "verdict_table needs one entry per token in every list; original, "
-            f"corrupted, probabilities and is_masked have {lengths}."
-        )
     cells = [
         _cell(*token)
         for token in zip(original, corrupted, probabilities, is_masked, strict=True)

@@ -33,11 +33,10 @@ from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
 # Token ids and mask [B, S] -> scores [B, S].
 _Scorer = Callable[[dict[str, tf.Tensor]], tf.Tensor]
 
-# Method -> model name, model class.
-_MODELS = {
-    "detection": ("discriminator", ReplacedTokenDetector),
-    "energy": ("discriminator", EnergyModel),
-    "masked_lm": ("generator", MaskedLM),
+_CLASSES = {
+    "detection": ReplacedTokenDetector,
+    "energy": EnergyModel,
+    "masked_lm": MaskedLM,
 }
 
 
@@ -46,27 +45,23 @@ def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
 
     Raises ValueError if the model does not support it, OSError if it is missing.
     """
-    if method == "auto":
-        method = "masked_lm"
-        if folder.has_model("discriminator"):
-            model = folder.load("discriminator", keras.Model)
-            kinds = {"energy": EnergyModel, "detection": ReplacedTokenDetector}
-            for name, kind in kinds.items():
-                if isinstance(model, kind):
-                    return name, model
-            raise UserError(
-                f"{folder.model_path('discriminator')} holds a {type(model).__name__}, "
-                "which does not score the tokens of its input: pass "
-                "--method=masked_lm, which uses the generator."
-            )
-    name, kind = _MODELS[method]
+    is_masked = method == "masked_lm"
+    is_masked |= method == "auto" and not folder.has_model("discriminator")
+    name = "generator" if is_masked else "discriminator"
     path = folder.model_path(name)
     if not path.is_file():
         raise FileNotFoundError(
             f"{folder.path} has no {path.name}, which --method={method} needs: name "
             "the folder of a finished run or of an import, or choose another --method."
         )
-    return method, folder.load(name, kind, f"Choose another --method than {method}.")
+    model = folder.load(name, keras.Model)
+    for kind, cls in _CLASSES.items():
+        if isinstance(model, cls) and method in ("auto", kind):
+            return kind, model
+    raise UserError(
+        f"{path} holds a {type(model).__name__}, which does not score tokens by "
+        f"--method={method}: choose another --method, such as masked_lm."
+    )
 
 
 def token_scores(

@@ -7,8 +7,7 @@ built.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -149,23 +148,20 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
         here = {name: here[name] for name in here.keys() - {*CASING}}
     elif config.data.vocab_file:
         ours = Vocabulary.load(config.data.vocab_file)
-    differences, remedies = [], []
-    compares_generators = _same_generator(config, folder)
     there = folder.flags | folder.casing
-    for flag, value, other in _differences(there, here, compares_generators):
-        differences.append(f"{flag} is {value} there and {other} here")
-        remedies.append(_remedy(flag, value))
+    flags = _differences(there, here, _same_generator(config, folder))
+    differences = [f"{n} is {there[n]} there and {here[n]} here" for n in flags]
+    remedies = [_remedy(name, there[name]) for name in flags]
     theirs = folder.vocabulary()
     if ours and theirs and theirs.sha256 != ours.sha256:
         differences.append("the vocabularies differ")
         path = folder.path / VOCABULARY
         remedies.append(f"--vocab_file={path} (and records built with it)")
     if differences:
+        hint = _ANOTHER_GENERATOR if {*flags} & _GENERATOR_SIZES.keys() else ""
         raise UserError(
             f"--init_from={config.run.init_from} does not fit this run: "
-            f"{'; '.join(differences)}. Pass {' '.join(remedies)}."
-            + _ANOTHER_GENERATOR
-            * any("generator_" in flag for flag in remedies)
+            f"{'; '.join(differences)}. Pass {' '.join(remedies)}.{hint}"
         )
 
 
@@ -198,20 +194,19 @@ _ANOTHER_GENERATOR = (
 
 def _differences(
     there: dict[str, Any], here: dict[str, Any], compares_generators: bool
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (flag, value there, value here) of settings that must match but differ."""
+) -> list[str]:
+    """Returns the flags that must match but differ."""
     # Accents are stripped only if text is lower-cased: for cased text one flag
     # suffices.
     casing = CASING if there.get("lower_case") else CASING[:1]
-    for flag in (*_SIZES, *casing):
-        if flag in there and flag in here and there[flag] != here[flag]:
-            yield flag, there[flag], here[flag]
+    common = there.keys() & here.keys()
+    differ = [n for n in (*_SIZES, *casing) if n in common and there[n] != here[n]]
     for flag, of in _GENERATOR_SIZES.items() if compares_generators else ():
         if flag in there and of in there:
             # Fractions may be rounded differently.
             sizes = {round(there[of] * flags[flag]) or 1 for flags in (there, here)}
-            if len(sizes) > 1:
-                yield flag, there[flag], here[flag]
+            differ += [flag] * (len(sizes) > 1)
+    return differ
 
 
 def _remedy(flag: str, value: Any) -> str:
@@ -247,14 +242,12 @@ def _load_generator(
         )
     theirs = folder.vocabulary()
     if theirs and theirs.sha256 != vocabulary.sha256:
-        text = folder.path / VOCABULARY
         raise UserError(
-            f"--generator_init_from={source}: the generator has another vocabulary, "
-            f"{text}. Pass --vocab_file={text} and rebuild the records with it."
+            f"--generator_init_from={source}: the generator has another vocabulary. "
+            f"Pass --vocab_file={folder.path / VOCABULARY} and rebuild the records."
         )
-    loaded = models.load(file, keras.Model, "Name a generator.keras.")
     try:
-        copy_weights(loaded, generator)
+        copy_weights(models.load(file, keras.Model), generator)
     except ValueError as error:
         raise UserError(
             f"--generator_init_from={source} does not fit: {error} Set "
@@ -329,25 +322,26 @@ def _optional(name: str) -> str | None:
 
 
 def _misfits(path: Path, part: keras.Model, loaded: keras.Model) -> list[str]:
-    """Lists the variables with different sizes in ``loaded`` and ``part``."""
+    """Lists the first difference of the variables of ``loaded`` and ``part``."""
     # Shapes do not depend on the number of heads.
     heads, own_heads = (
         getattr(getattr(model, "encoder", model), "num_heads", None)
         for model in (loaded, part)
     )
-    wrong = []
     if heads != own_heads:
-        wrong.append(f"{path.name}: num_heads {heads}, this run has {own_heads}")
-    ours, theirs = ([_kind(v) for v in learned_weights(m)] for m in (part, loaded))
-    if ours != theirs:
-        shapes, other_shapes = dict(ours), dict(theirs)
-        wrong += [
-            f"{path.name}: {_shape(name, other_shapes)}, this run has "
-            f"{_shape(name, shapes)}"
-            for name in shapes | other_shapes
-            if shapes.get(name) != other_shapes.get(name)
-        ] or [f"{path.name}: the variables come in another order"]
-    return wrong
+        return [f"{path.name}: num_heads {heads}, this run has {own_heads}"]
+    pairs = itertools.zip_longest(
+        *map(_shapes, (loaded, part)), fillvalue="no more variables"
+    )
+    wrong = (f"{path.name}: {a}, this run has {b}" for a, b in pairs if a != b)
+    return [*itertools.islice(wrong, 1)]
+
+
+def _shapes(model: keras.Model) -> list[str]:
+    """Returns name and shape of each variable, independent of the model's name."""
+    return [
+        f"{v.path.rpartition('/')[2]} {list(v.shape)}" for v in learned_weights(model)
+    ]
 
 
 def _collect(
@@ -365,14 +359,3 @@ def _collect(
         if not np.array_equal(known, value):
             wrong.append(f"{path.name}: {other.path} differs from the other model's")
     return wrong
-
-
-def _kind(variable: keras.Variable) -> tuple[str, tuple[int, ...]]:
-    """Identifies a variable by place and shape, independent of the model's name."""
-    *parents, leaf = variable.path.split("/")
-    place = [parent for parent in parents if re.fullmatch(r"layer_\d+|.*_head", parent)]
-    return "/".join([*place, leaf]), tuple(variable.shape)
-
-
-def _shape(name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    return f"{name} {list(shapes[name])}" if name in shapes else f"no {name}"

@@ -67,9 +67,9 @@ COMBINATIONS = {
 # A metric of each kind of discriminator, and a word in its samples.
 DETECTS = ("discriminator AUC", "P(replaced) %")
 SHOWN = {
-    "replace_mlm": ("replaced tokens corrected", "confirmed"),
-    "all_tokens_mlm": ("copy gate AUC", "elsewhere:"),
-    "mlm": ("masked LM loss", " -> "),
+    "replace_mlm": ("replaced tokens corrected", " > "),
+    "all_tokens_mlm": ("copy gate AUC", "{"),
+    "mlm": ("masked LM loss", " > "),
 }
 
 

@@ -59,10 +59,10 @@ def test_results_that_no_run_has_written(mood, tmp_path):
     path = home.path / "results.json"
     path.write_text(json.dumps(good))
     assert "| accuracy | 90.00 |" in task_facts(home)
-    row = {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1}
-    hostile = {"<b>x</b>|\x1b[31m`": row}
-    path.write_text(json.dumps(good | {"classes": hostile, "calibration_error": 0.0}))
-    assert "| `<b>x</b>\\|\\u001b[31m'` | 100.0 |" in task_facts(home)
+    task = home.path / "task.json"
+    hostile = {"labels": ["<b>x</b>|\x1b[31m`", "b", "c"]}
+    task.write_text(json.dumps(json.loads(task.read_text()) | hostile))
+    assert "* 3 labels: `<b>x</b>\\|\\u001b[31m'`, `b`" in task_facts(home)
     # tests/fuzz damages the other values.
     path.write_text(json.dumps(good | {"exported_seed": 1}))
     with pytest.raises(ValueError, match=r"results\.json is damaged: "):
@@ -111,14 +111,6 @@ def test_metrics_that_are_no_numbers(tmp_path):
     FinetuningFolder(tmp_path).forget(0, step=4, epoch=1)
     kept = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["step"] for row in kept] == [3, 9]
-
-
-def test_the_summary_of_a_run_killed_before_its_results_is_recorded_once(tmp_path):
-    home = FinetuningFolder(tmp_path)
-    for _ in range(2):
-        home.record_summary({"eval": SCORES})
-    (row,) = files.read_json_lines(tmp_path / "metrics.jsonl")
-    assert row["summary"] == {"eval": SCORES}
 
 
 @pytest.mark.parametrize(

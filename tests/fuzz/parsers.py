@@ -198,7 +198,6 @@ def _results(folder):
     task.write_bytes(content)
     path = folder / "results.json"
     over = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
-    row = {"precision": 0.9, "recall": 0.9, "f1": 0.9, "support": 5}
     report = {
         "main_split": "eval",
         "main_metric": "accuracy",
@@ -206,8 +205,6 @@ def _results(folder):
         "summary": {"eval": {"accuracy": over}},
         "seeds": [{"seed": 0, "scores": {"eval": {"accuracy": 90.0}}, "failure": ""}],
         "intervals": {"accuracy": [80.0, 99.0]},
-        "classes": {"a": row},
-        "calibration_error": 0.1,
         "examples": {"eval": 10},
     }
     home = FinetuningFolder(folder)

@@ -31,7 +31,7 @@ def panels_of(metrics, baselines=None):
 
 def test_panels_show_the_values_in_their_units(metrics):
     """NaN leaves a gap; baselines are labeled lines."""
-    baselines = {"discriminator_auc": (0.5, "chance"), "loss": 44.98}
+    baselines = {"discriminator_auc": 0.5, "loss": 44.98}
     panels = panels_of(metrics, baselines)
     assert list(panels) == [
         "Total loss",
@@ -48,7 +48,7 @@ def test_panels_show_the_values_in_their_units(metrics):
     assert labels == ["most likely token", "sampled token"]
     auc, *_, chance = panels["Discriminator quality"].lines
     np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])
-    assert chance.get_label() == "chance 50"
+    assert chance.get_label() == "baseline 50"
     np.testing.assert_allclose(chance.get_ydata(), 50)
     assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
 
@@ -69,7 +69,7 @@ def test_objectives_that_predict_tokens_have_panels(tmp_path):
 
 def test_writes_a_png(metrics, tmp_path):
     path = tmp_path / "curves.png"
-    curves.plot_curves(metrics, path, title="run")
+    curves.plot_curves(metrics, path)
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size > 20_000
 
