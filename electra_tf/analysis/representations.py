@@ -51,11 +51,11 @@ def read_words(
         pad_id=tokenizer.vocabulary.pad_id,
         notes={"word": pieces.word},
     )
-    states = frozen.states_of(encoder, rows, frozen.READINGS["tagging"], batch_size)
+    states = frozen.states_of(encoder, rows, frozen.words, batch_size)
     starts = np.cumsum([0, *map(len, sentences)])
     rows_of_words = zip(pieces.word, starts[pieces.sentence], strict=True)
     numbers = [start + word[word >= 0] for word, start in rows_of_words]
-    return states["words"], np.concatenate(numbers)
+    return states, np.concatenate(numbers)
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:

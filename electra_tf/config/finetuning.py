@@ -51,9 +51,8 @@ class FinetuneRunConfig(Group):
     )
     frozen: bool = field(
         False,
-        "Train linear layers on the states of the frozen encoder: one per layer, and "
-        "one on a learned mixture, whose score is the main score. Writes results.json "
-        "and no model.",
+        "Train a linear layer on a learned mixture of the states of all layers of the "
+        "frozen encoder. Writes results.json and no model.",
     )
     mixed_precision: Literal["none", "bfloat16"] = field(
         "none", "Compute dtype of training; scores are always float32."

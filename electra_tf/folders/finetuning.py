@@ -80,55 +80,34 @@ class FinetuningFolder:
         but never a pretraining run. Leftover checkpoints of a finished run are deleted.
         """
         folder, known = self.path, self.path / TASK
+        remedy = "set --output_dir to another folder"
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--output_dir={folder} is a file: name a folder.")
         pretraining = PretrainingFolder(folder)
         if pretraining.has_checkpoint() or any(map(pretraining.has_model, MODELS)):
-            raise UserError(
-                f"{folder} holds a pretraining run: set --output_dir to another folder."
-            )
-        if not known.exists():
-            foreign = sorted(name for name in OUTPUTS if (folder / name).exists())
-            if foreign and not overwrite:
-                raise UserError(
-                    f"{folder} is not a fine-tuning run but has "
-                    f"{', '.join(foreign[:5])}: set --output_dir to another folder, or "
-                    "pass --overwrite."
-                )
-            return
-        try:
-            other = files.read_json(known).get("task")
-        except ValueError as error:
-            message = str(error).rstrip(".")
-            raise UserError(
-                f"{message}. Set --output_dir to another folder."
-            ) from error
-        if other != task and not overwrite:
-            raise UserError(
-                f"{folder} holds a run of another task, {other!r}, not {task!r}: set "
-                "--output_dir to another folder, or pass --overwrite."
-            )
-        if (folder / RESULTS).exists():
+            raise UserError(f"{folder} holds a pretraining run: {remedy}.")
+        foreign = sorted(name for name in OUTPUTS if (folder / name).exists())
+        is_finished, problem = known.exists() and (folder / RESULTS).exists(), ""
+        if is_finished:
+            problem = "holds a finished run"
             self._drop_state()
-            if not overwrite:
-                raise UserError(
-                    f"{folder} holds a finished run: pass --overwrite to replace it, "
-                    "or set --output_dir to another folder."
-                )
+        if known.exists() and (other := files.read_json(known).get("task")) != task:
+            problem = f"holds a run of another task, {other!r}, not {task!r}"
+        elif foreign and not known.exists():
+            problem = f"is not a fine-tuning run but has {', '.join(foreign[:5])}"
+        if problem and not overwrite:
+            raise UserError(
+                f"{folder} {problem}: pass --overwrite to replace it, or {remedy}."
+            )
 
     def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
-        """Whether the folder holds an interrupted run with these settings.
-
-        ``may_differ`` are shell-style patterns of dotted names to ignore. Raises
-        ValueError if other settings differ.
-        """
+        """Whether the folder holds an interrupted run; see ``check_same``."""
         if not self.checkpoints.is_dir():
             return False
-        may_differ = (*may_differ, "versions.*")
         return check_same(
             self.path,
             described,
-            may_differ,
+            (*may_differ, "versions.*"),
             has_checkpoint=True,
             # An older version's run lacks newer flags.
             absent={"config": fields.to_flat(FinetuneConfig())},
@@ -217,18 +196,17 @@ class FinetuningFolder:
 
     def vocabulary(self) -> Vocabulary:
         """Loads vocab.txt; raises ValueError if its hash differs from task.json's."""
-        path = self.path / _VOCABULARY
-        vocabulary = Vocabulary.load(path)
+        vocabulary = Vocabulary.load(self.path / _VOCABULARY)
         if vocabulary.sha256 != self.vocabulary_sha256:
             raise UserError(
-                f"{path} does not have the SHA-256 in {self.path / TASK}: restore the "
-                "vocabulary of the run."
+                f"{self.path / _VOCABULARY} does not have the SHA-256 in "
+                f"{self.path / TASK}: restore the vocabulary of the run."
             )
         return vocabulary
 
     @property
     def vocabulary_sha256(self) -> str:
-        """SHA-256 of the training vocabulary."""
+        """SHA-256 of the vocabulary."""
         return self.about()["vocabulary_sha256"]
 
     @property
@@ -245,14 +223,13 @@ class FinetuningFolder:
         strip_accents: bool | None = None,
     ) -> WordPiece:
         """Returns the run's tokenizer; arguments override its settings."""
-        about, given = self.about(), (lower_case, strip_accents)
-        vocabulary = Vocabulary.load(vocab_file) if vocab_file else self.vocabulary()
+        about = self.about()
         return WordPiece(
-            vocabulary,
-            **{
-                name: about[name] if value is None else value
-                for name, value in zip(CASING, given, strict=True)
-            },
+            Vocabulary.load(vocab_file) if vocab_file else self.vocabulary(),
+            lower_case=about["lower_case"] if lower_case is None else lower_case,
+            strip_accents=(
+                about["strip_accents"] if strip_accents is None else strip_accents
+            ),
         )
 
     def describe(self, described: Mapping[str, Any]) -> None:
@@ -307,12 +284,6 @@ class FinetuningFolder:
         """Appends a line to metrics.jsonl."""
         files.append_json_line(self.path / METRICS, values)
 
-    def record_summary(self, summary: Mapping[str, Any]) -> None:
-        """Appends the summary over seeds, unless a killed run has recorded it."""
-        rows = files.read_json_lines(self.path / METRICS)
-        if not any("summary" in row for row in rows):
-            self.record({"summary": summary})
-
     def finish(self, report: Mapping[str, Any], card: str = "") -> None:
         """Writes model card and results.json, then deletes the files to resume from."""
         if card:
@@ -321,8 +292,8 @@ class FinetuningFolder:
         self._drop_state()
 
     def _drop_state(self) -> None:
-        for name in (CHECKPOINTS, SEARCHING):
-            files.remove(self.path / name)
+        files.remove(self.path / CHECKPOINTS)
+        files.remove(self.path / SEARCHING)
 
 
 def _with_nan(value: Any) -> Any:

@@ -22,13 +22,8 @@ _OMITTED = {
 def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     """Returns the fine-tuning flags that an encoder's folder recommends, or {}.
 
-    Args:
-        encoder: a folder, a file in it, or the name of a shipped model.
-        kind: kind of the task, such as "tagging"; flags without effect on it are
-            omitted.
-
-    Raises:
-        ValueError: if the folder's recipe.json is damaged.
+    ``encoder`` is a folder, a file in it, or the name of a shipped model. Flags without
+    effect on the ``kind`` of task are omitted. Raises ValueError for a damaged file.
     """
     path = named(encoder)
     path = (path.parent if path.is_file() else path) / RECIPE

@@ -37,10 +37,10 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
 from electra_tf.runs.finetuning_report import SeedResult, summary
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.runs.trainer import Scorer, Trainer, Watch, brief
+from electra_tf.runs.trainer import Trainer, Watch, brief
 from electra_tf.serving import export
 from electra_tf.tasks.base import Task
-from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
+from electra_tf.tasks.batching import Outputs, TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 from electra_tf.tasks.metrics import rank
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
@@ -62,8 +62,6 @@ JIT_COMPILE = {"none": "auto", "mirrored": False}
 # --search scores trials on every fifth training example.
 _SEARCH_PERIOD = 5
 _FEWEST_TO_SEARCH = 50
-# Trials log progress only after this time.
-_QUIET_SECONDS = 60
 
 
 def main(config: FinetuneConfig) -> int:
@@ -93,12 +91,8 @@ def run(
     """Trains all seeds, exports the best one and returns the content of results.json.
 
     ``task``, an instance of a custom class, replaces ``--task``. An interrupted run
-    resumes from its last checkpoint. Returns None after a signal.
-
-    Raises:
-        ValueError: if config, data, vocabulary or encoder are invalid, an export format
-            cannot hold the model, or another process runs in the folder.
-        OSError: if a file is missing or cannot be written.
+    resumes from its last checkpoint. Returns None after a signal. Raises ValueError for
+    invalid inputs, and if another process runs in the folder.
     """
     began = time.monotonic()
     if config.run.frozen:
@@ -112,7 +106,7 @@ def run(
         trained = train(job)
         if trained is None:
             return None
-        report = finish(job, trained)
+        report = finish(job, *trained)
     took = cli.duration(time.monotonic() - began)
     path = job.inputs.folder.path
     log(f"seed {report['exported_seed']} is in {path}; took {took}")
@@ -120,13 +114,12 @@ def run(
 
 
 def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
-    """Trains linear probes on the frozen encoder; returns the content of results.json.
+    """Trains a linear probe on the frozen encoder; returns the content of results.json.
 
     Seeds initialize random encoders; a pretrained encoder is probed once.
     """
     data, folder = inputs.data, inputs.folder
-    is_random = inputs.init == "random"
-    main, results, probes = inputs.main, [], {}
+    is_random, results = inputs.init == "random", []
     with files.owned(folder.path):
         inputs.begin()
         for seed in inputs.seeds if is_random else inputs.seeds[:1]:
@@ -135,12 +128,10 @@ def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
                 keras.utils.set_random_seed(seed)
                 encoder = fresh_copy(encoder)
             scores = frozen.scores(encoder, data, inputs.eval_batch_size, log)
-            probes[seed] = scores
-            for name, by_split in scores.items():
-                folder.record({"seed": seed, "probe": name, **by_split[main[0]]})
-            results.append(SeedResult(seed, next(iter(scores.values())), ""))
-        report = summary(results, inputs.baseline, main)
-        report |= {"task": data.task.name, "init": inputs.init, "probes": probes}
+            folder.record({"seed": seed, **scores[inputs.main[0]]})
+            results.append(SeedResult(seed, scores, ""))
+        report = summary(results, inputs.baseline, inputs.main)
+        report |= {"task": data.task.name, "init": inputs.init}
         log(finetuning_report.table(report))
         folder.finish(report)
     return report
@@ -148,26 +139,17 @@ def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Resolved settings, tokenized data and majority-baseline scores of a run.
-
-    Attributes:
-        settings: hyperparameters after preset, task and flags.
-        baseline: majority-baseline scores by evaluation split.
-        described: flags and settings for config.json.
-        resumes: whether the run resumes an interrupted run in the folder.
-        keep: outputs of an earlier search to keep.
-        init: encoder weights, "pretrained" or "random".
-    """
+    """Resolved settings, tokenized data and majority-baseline scores of a run."""
 
     folder: FinetuningFolder
     start: Pretrained
     settings: Settings
     data: TaskData
-    baseline: finetuning_report.Baseline
-    described: Mapping[str, Any]
-    resumes: bool
-    keep: Sequence[str]
-    init: str
+    baseline: finetuning_report.Baseline  # By evaluation split.
+    described: Mapping[str, Any]  # Content of config.json.
+    resumes: bool  # Whether the folder holds an interrupted run.
+    keep: Sequence[str]  # Outputs of an earlier search.
+    init: str  # "pretrained" or "random".
     seeds: range
     eval_batch_size: int
 
@@ -187,30 +169,23 @@ class Inputs:
             self.folder.describe(self.described)
             return
         length, trained = self.lengths
-        self.folder.begin(
-            self.data.task,
-            self.start.tokenizer,
-            length,
-            self.described,
-            trained,
-            keep=self.keep,
-        )
+        arguments = (self.data.task, self.start.tokenizer, length, self.described)
+        self.folder.begin(*arguments, trained, keep=self.keep)
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A run that is ready to be trained.
 
-    Attributes:
-        scorer: float32 copy of the model for scoring and export.
-        exports: writers by file name. Each takes (model, task, path) and returns the
-            largest difference on a test batch, or None without a test.
+    ``scorer`` predicts with a float32 copy of the model, which is also exported.
+    ``exports`` has writers by file name: (model, task, path) -> the largest difference
+    on a test batch, or None without a test.
     """
 
     inputs: Inputs
     trainer: Trainer
     watch: Watch
-    scorer: Scorer
+    scorer: Outputs
     exports: Mapping[str, Callable[[TaskModel, Task, str], float | None]]
     log: Log
 
@@ -227,10 +202,8 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
             f"The task {task.name} has no serving_outputs, which exports need: pass "
             "--noexport_saved_model."
         )
-    if config.recipe.head_init == "probe":
-        frozen.check(task, "--head_init=probe")
-    if config.run.frozen:
-        frozen.check(task)
+    if config.run.frozen or config.recipe.head_init == "probe":
+        frozen.check(task, "--frozen" if config.run.frozen else "--head_init=probe")
     folder = FinetuningFolder(Path(config.run.output_dir or f"runs/{task.name}"))
     folder.check(task.name, overwrite=config.run.overwrite)
     encoder = named(config.run.encoder).resolve()
@@ -287,7 +260,7 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     inputs = read(config, log, task)
     with equal_shares(config).scope():
         trainer = _trainer(config, inputs.start, inputs.settings, inputs.data, log)
-    scorer = Scorer(trainer.model, config.run.eval_batch_size)
+    scorer = _scorer(trainer.model, config.run.eval_batch_size)
     record = _recorder(inputs.folder)
     watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
     exports = _exports(config, inputs.start.tokenizer, inputs.settings.max_seq_length)
@@ -304,16 +277,11 @@ def _resumes(
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """Encoder and tokenizer of a pretraining or fine-tuning run.
-
-    Attributes:
-        encoder: in the compute dtype of this fine-tuning run.
-        trained_length: tokens per example in pretraining, or None.
-    """
+    """Encoder, in the compute dtype of the run, and its tokenizer."""
 
     encoder: TextEncoder
     tokenizer: WordPiece
-    trained_length: int | None
+    trained_length: int | None  # Tokens per example in pretraining.
 
 
 def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
@@ -337,14 +305,11 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             "--flagfile=configs/tiny.cfg) or to the folder of a finished fine-tuning "
             "run. Convert models of other libraries with python -m electra_tf convert."
         )
-    for variable in saved.weights:
-        if not np.isfinite(variable.numpy()).all():
-            raise UserError(
-                f"The encoder {path} has values in {variable.path} that are not "
-                "finite: it was damaged, or its pretraining diverged. Take another one."
-            )
-    if not config.run.frozen and (hint := foreign_dropout(config.recipe, saved)):
-        log(hint)
+    if not all(np.isfinite(weight).all() for weight in saved.get_weights()):
+        raise UserError(
+            f"The encoder {path} has weights that are not finite: it was damaged, or "
+            "its pretraining diverged."
+        )
     # The saved encoder has the dtype and dropout of its pretraining.
     encoder = fresh_copy(
         saved,
@@ -356,37 +321,15 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     if encoder.lora_rank:
         encoder = encoder.merge_lora()
     tokenizer = home.tokenizer(log, **config.data.tokenization)
-    vocabulary = tokenizer.vocabulary
-    if len(vocabulary) != encoder.embeddings.vocab_size:
+    vocabulary, size = tokenizer.vocabulary, encoder.embeddings.vocab_size
+    known = home.vocabulary_sha256 in (None, vocabulary.sha256)
+    if len(vocabulary) != size or not known:
         raise UserError(
-            f"The vocabulary has {len(vocabulary)} tokens but the encoder {path} has "
-            f"embeddings for {encoder.embeddings.vocab_size}: set --vocab_file to the "
-            "vocabulary it was pretrained with."
-        )
-    if home.vocabulary_sha256 not in (None, vocabulary.sha256):
-        raise UserError(
-            f"The vocabulary has as many tokens as the encoder {path}, "
-            f"{len(vocabulary)}, but not the SHA-256 in its config.json: set "
-            "--vocab_file to the vocabulary it was pretrained with."
+            f"The vocabulary of {len(vocabulary)} tokens is not that of the encoder "
+            f"{path}, which has {size} embeddings: set --vocab_file to the vocabulary "
+            "it was pretrained with."
         )
     return Pretrained(encoder, tokenizer, home.trained_length)
-
-
-def foreign_dropout(recipe: RecipeConfig, encoder: TextEncoder) -> str:
-    """Returns a hint if the encoder was pretrained without dropout, else "".
-
-    Hidden states share a large component across texts. If pretraining had no dropout,
-    dropout of this component adds noise far above the differences between texts.
-    """
-    flags = ("dropout", "attention_dropout", "head_dropout")
-    given = [flag for flag in flags if getattr(recipe, flag)]
-    if encoder.dropout or not given:
-        return ""
-    without = " ".join(f"--{flag}=0" for flag in given)
-    return (
-        f"hint: the encoder was pretrained without dropout. If it learns little here, "
-        f"try {without} (docs/finetuning.md)."
-    )
 
 
 def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
@@ -404,21 +347,14 @@ def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Hyperparameters after preset, task and flags.
+    """Hyperparameters after preset, task and flags."""
 
-    Attributes:
-        size: size class of the encoder: "small", "base" or "large".
-        learning_rate: peak learning rate.
-        layerwise_exponent: "exact" or "original".
-        reduction: loss reduction, "sum" or "mean".
-    """
-
-    size: str
-    learning_rate: float
+    size: str  # "small", "base" or "large".
+    learning_rate: float  # The peak.
     weight_decay: float
     layerwise_decay: float
-    layerwise_exponent: str
-    reduction: str
+    layerwise_exponent: str  # "exact" or "original".
+    reduction: str  # Of the loss, "sum" or "mean".
     epochs: float
     max_seq_length: int
 
@@ -510,20 +446,15 @@ def _trainer(
         loss=data.task.loss(chosen.reduction),
         jit_compile=JIT_COMPILE[config.run.distribution],
     )
-    head = sum(variable.numpy().size for variable in model.head.variables)
     log(
-        f"{chosen.size} encoder, {model.count_params():,} parameters, {head:,} in the "
-        f"head; {total_steps} steps of {order.batch_size}; rate "
-        f"{chosen.learning_rate:g}, layer-wise decay {chosen.layerwise_decay:g} "
-        f"({chosen.layerwise_exponent}), weight decay {chosen.weight_decay:g}, "
-        f"{chosen.reduction} loss"
+        f"{chosen.size} encoder, {model.count_params():,} parameters; {total_steps} "
+        f"steps of {order.batch_size}; rate {chosen.learning_rate:g}, layer-wise decay "
+        f"{chosen.layerwise_decay:g}, weight decay {chosen.weight_decay:g}"
     )
 
     def start_head(model: TaskModel) -> None:
-        began = time.monotonic()
         frozen.start_head(model, data.task, data.train_rows, config.run.eval_batch_size)
-        took = cli.duration(time.monotonic() - began)
-        log(f"the head starts as a probe of the encoder's states, trained in {took}")
+        log("the head starts as a probe of the encoder's states")
 
     return Trainer(
         model,
@@ -535,11 +466,16 @@ def _trainer(
     )
 
 
+def _scorer(model: TaskModel, batch_size: int) -> Outputs:
+    """Returns the outputs of a float32 copy, for scores and exports of all dtypes."""
+    return Outputs(model.fresh(0, dtype="float32"), batch_size)
+
+
 def _watch(
     config: FinetuneConfig,
     data: TaskData,
     trainer: Trainer,
-    scorer: Scorer,
+    scorer: Outputs,
     log: Log,
     record: Callable[[Mapping[str, Any]], None],
     callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = (),
@@ -548,8 +484,8 @@ def _watch(
 
     def evaluate() -> tuple[float, dict[str, float]]:
         scorer.model.set_weights(trainer.model.get_weights())
-        data.tune(scorer.outputs)
-        _, scores = data.score(data.eval_splits[0], scorer.outputs)
+        data.tune(scorer)
+        _, scores = data.score(data.eval_splits[0], scorer)
         return scores[data.task.main_metric], scores
 
     return Watch(
@@ -576,10 +512,8 @@ def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
             boards[seed] = TensorBoardScalars(path)
         # Rows with an epoch hold held-out scores.
         prefix = EVAL_PREFIX if "epoch" in row else ""
-        values = {f"{prefix}{name}": value for name, value in row.items()}
-        for name in ("seed", "step", "epoch"):
-            values.pop(f"{prefix}{name}", None)
-        boards[seed](row["step"], values)
+        names = row.keys() - {"seed", "step", "epoch"}
+        boards[seed](row["step"], {f"{prefix}{name}": row[name] for name in names})
 
     return record
 
@@ -647,7 +581,7 @@ def searched(
     )
     trials = FinetuningFolder(inputs.folder.path / SEARCHING)
     # One scorer for all trials, traced once: scoring uses no dropout.
-    scorer = Scorer(_model(config, data, start), inputs.eval_batch_size)
+    scorer = _scorer(_model(config, data, start), inputs.eval_batch_size)
 
     def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
         trial = config.trying(values)
@@ -655,20 +589,14 @@ def searched(
             begun = pretrained(trial, _discard)
             numbers = settings(trial, data.task, begun.encoder)
             trainer = _trainer(trial, begun, numbers, data, _discard)
-        began = time.monotonic()
-
-        def late(line: str) -> None:
-            if time.monotonic() - began > _QUIET_SECONDS:
-                log(f"trial {number}  {line}")
-
-        watch = _watch(trial, data, trainer, scorer, late, _discard)
+        watch = _watch(trial, data, trainer, scorer, _discard, _discard)
         folder = FinetuningFolder(trials.path / f"trial-{number}")
         failure = _trained(trainer, trial.run.seed, watch, folder, log)
         if failure is None:
             return None
         scorer.model.set_weights(trainer.model.get_weights())
-        data.tune(scorer.outputs)
-        answers, scores = data.score("search", scorer.outputs)
+        data.tune(scorer)
+        answers, scores = data.score("search", scorer)
         failure = failure or data.task.failure(answers, scores, baseline)
         return Trial(values, scores[metric], failure)
 
@@ -725,20 +653,11 @@ def _trained(
     return failure
 
 
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """Results of all seeds, and the first seed with the best main score.
-
-    ``answers`` holds the best seed's predictions by split, if this process made them.
-    """
-
-    results: list[SeedResult]
-    best_seed: int
-    answers: Mapping[str, Any]
-
-
-def train(job: Job) -> Trained | None:
+def train(job: Job) -> tuple[list[SeedResult], int, dict[str, Any]] | None:
     """Trains and scores the remaining seeds; returns None after a signal.
+
+    Returns the results, the first seed with the best main score, and its predictions by
+    split, if this process made them.
 
     Replaces the folder's outputs unless the run resumes. The scorer ends with the
     weights of the best seed.
@@ -764,20 +683,30 @@ def train(job: Job) -> Trained | None:
         if failure is None:
             return None
         job.scorer.model.set_weights(job.trainer.model.get_weights())
-        result, own_answers = _scored(job, seed, failure)
-        results.append(result)
+        data.tune(job.scorer)
+        own_answers, scores = {}, {}
+        for name in data.eval_splits:
+            own_answers[name], scores[name] = data.score(name, job.scorer)
+            folder.record({"seed": seed, "split": name, **scores[name]})
+        failure = failure or data.task.failure(
+            own_answers[split], scores[split], inputs.baseline[split]
+        )
+        job.log(f"seed {seed}  {brief(scores[split])}")
+        if failure:
+            job.log(f"seed {seed}  FAILED: {failure}")
+        results.append(SeedResult(seed, scores, failure))
         if best() == seed:
             answers = own_answers
             _weights(job, seed).save(seed)
         # Written after the weights: a seed with this file is not trained again.
-        folder.finish_seed(dataclasses.asdict(result), best())
+        folder.finish_seed(dataclasses.asdict(results[-1]), best())
     if _weights(job, best()).restore_latest() is None:
         raise FileNotFoundError(
             f"{folder.weights(best())} does not have the weights of seed {best()}, "
             "which is finished: restore them, or pass --overwrite to start a new run."
         )
-    data.tune(job.scorer.outputs)
-    return Trained(results, best(), answers)
+    data.tune(job.scorer)
+    return results, best(), answers
 
 
 def _weights(job: Job, seed: int) -> CheckpointStore:
@@ -788,36 +717,25 @@ def _weights(job: Job, seed: int) -> CheckpointStore:
     )
 
 
-def _scored(job: Job, seed: int, failure: str) -> tuple[SeedResult, dict[str, Any]]:
-    """Scores the scorer's weights; returns the result and predictions by split."""
-    data, (main, _) = job.inputs.data, job.inputs.main
-    data.tune(job.scorer.outputs)
-    task, answers, scores = data.task, {}, {}
-    for split in data.eval_splits:
-        answers[split], scores[split] = data.score(split, job.scorer.outputs)
-        job.inputs.folder.record({"seed": seed, "split": split, **scores[split]})
-    baseline = job.inputs.baseline[main]
-    failure = failure or task.failure(answers[main], scores[main], baseline)
-    job.log(f"seed {seed}  {brief(scores[main])}")
-    if failure:
-        job.log(f"seed {seed}  FAILED: {failure}")
-    return SeedResult(seed, scores, failure), answers
+def finish(
+    job: Job, results: list[SeedResult], best_seed: int, answers: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Writes predictions, exports and report; returns the content of results.json.
 
-
-def finish(job: Job, trained: Trained) -> dict[str, Any]:
-    """Writes predictions, exports and report; returns the content of results.json."""
+    The arguments are the results of ``train``.
+    """
     inputs, data, model = job.inputs, job.inputs.data, job.scorer.model
     folder, task, (main, _) = inputs.folder, data.task, inputs.main
-    report = summary(trained.results, inputs.baseline, inputs.main)
-    report |= {"task": task.name, "exported_seed": trained.best_seed}
+    report = summary(results, inputs.baseline, inputs.main)
+    report |= {"task": task.name, "exported_seed": best_seed}
     report["init"] = inputs.init
     job.log(finetuning_report.table(report))
-    answers = dict(trained.answers)
+    answers = dict(answers)
     for split in data.examples:
         if split not in answers:
-            answers[split] = data.answers(split, job.scorer.outputs)
+            answers[split] = data.answers(split, job.scorer)
     report |= finetuning_report.examine(data, answers[main], job.log)
-    if len(report["failed_seeds"]) == len(trained.results):
+    if len(report["failed_seeds"]) == len(results):
         job.log("every seed failed; exiting with code 1")
     # Again, with the tuned threshold.
     folder.describe_task(task, inputs.start.tokenizer, *inputs.lengths)
@@ -834,7 +752,6 @@ def finish(job: Job, trained: Trained) -> dict[str, Any]:
             if difference is None
             else f"{name}: at most {difference:.1g} from the model on a test batch"
         )
-    folder.record_summary(report["summary"])
     # Imported late: only a finished run needs it.
     from electra_tf.folders.cards import task_card
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ from electra_tf.folders.finetuning import METRICS, SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.tasks import plots
 
-# Class table: maximum number of rows, column widths.
 _MOST_CLASSES_SHOWN = 20
-_COLUMNS = {"precision": 9, "recall": 6, "f1": 6}
 Baseline = Mapping[str, Mapping[str, float]]
 
 
@@ -44,18 +41,13 @@ def summary(
     """
 
     def over_seeds(split: str, name: str) -> dict[str, float]:
-        values = [result.scores[split][name] for result in results]
-        std = 0.0
-        if len(values) > 1:
-            # ``statistics`` fails on NaN.
-            finite = np.isfinite(values).all()
-            std = statistics.stdev(values) if finite else math.nan
+        values = np.array([result.scores[split][name] for result in results])
         return {
             "median": float(np.median(values)),
-            "mean": statistics.fmean(values),
-            "std": std,
-            "min": float(np.min(values)),
-            "max": float(np.max(values)),
+            "mean": float(values.mean()),
+            "std": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+            "min": float(values.min()),
+            "max": float(values.max()),
             # Some scores have no baseline.
             "baseline": baseline[split].get(name, math.nan),
         }
@@ -129,12 +121,14 @@ def examine(data: TaskData, answers: Any, log: Log) -> dict[str, Any]:
 
 def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
     frequent = sorted(classes, key=lambda label: -classes[label]["support"])
-    width = max(map(len, (*frequent[:_MOST_CLASSES_SHOWN], "label")))
-    lines = [f"{'label'.ljust(width)}  precision  recall      F1  support"]
-    for label in frequent[:_MOST_CLASSES_SHOWN]:
+    shown = frequent[:_MOST_CLASSES_SHOWN]
+    width = max(map(len, (*shown, "label")))
+    lines = [f"{'label':<{width}}  precision  recall      F1  support"]
+    for label in shown:
         row = classes[label]
-        shares = (f"{100 * row[n]:{w}.2f}" for n, w in _COLUMNS.items())
-        lines.append(f"{label.ljust(width)}  {'  '.join(shares)}  {row['support']:7d}")
+        shares = [100 * row[name] for name in ("precision", "recall", "f1")]
+        text = "{:9.2f}  {:6.2f}  {:6.2f}".format(*shares)
+        lines.append(f"{label:<{width}}  {text}  {row['support']:7d}")
     return "\n".join(lines)
 
 

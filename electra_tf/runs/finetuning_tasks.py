@@ -36,11 +36,8 @@ from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTa
 class TaskRow:
     """A value of ``--task``, and the function that builds the task from the flags.
 
-    Attributes:
-        reads: fields of ``FinetuneDataConfig`` that this task reads but not every task.
-            Other tasks reject these flags.
-        kind: kind of the task, "" for a kind of ``TextTask``. Files of
-            "question_answering" may be comma-separated lists.
+    ``reads`` are fields of ``FinetuneDataConfig`` that other tasks reject. ``kind`` is
+    the kind of the task, "" for a kind of ``TextTask``.
     """
 
     make: Callable[[FinetuneConfig, Log], Task]
@@ -81,17 +78,14 @@ def task(config: FinetuneConfig, log: Log) -> Task:
             "folder, or all files with --train, --eval and --test."
         )
     made = row.make(config, log)
-    if config.recipe.pooling != "cls" and not isinstance(made, TextTask):
-        raise UserError(
-            f"--task={name} does not read --pooling: leave it out. It is for tasks on "
-            "whole texts."
-        )
-    reads_one = isinstance(made, TextTask) and not made.pair
-    if data.long_texts != "cut" and not reads_one:
-        raise UserError(
-            f"--task={name} does not read --long_texts: leave it out. It is for tasks "
-            "on one text; tagging and question answering always read whole texts."
-        )
+    is_text = isinstance(made, TextTask)
+    for flag, is_given, is_read in (
+        ("pooling", config.recipe.pooling != "cls", is_text),
+        # Tagging and question answering always read whole texts.
+        ("long_texts", data.long_texts != "cut", is_text and not made.pair),
+    ):
+        if is_given and not is_read:
+            raise UserError(f"--task={name} does not read --{flag}: leave it out.")
     return made
 
 
@@ -271,15 +265,12 @@ _FEWEST_TO_TUNE = 100
 _MOST_SHOWN = 12
 
 
-def _distribution(counts: dict[str, int], total: int, counted: str) -> str:
+def _distribution(counts: dict[str, int]) -> str:
     frequent = sorted(counts, key=counts.get, reverse=True)
+    total = sum(counts.values())
     shown = (f"{x} {counts[x] / total:.1%}" for x in frequent[:_MOST_SHOWN])
     more = ", ..." if frequent[_MOST_SHOWN:] else ""
-    rarest = frequent[-1]
-    return (
-        f"{len(counts)} labels: {', '.join(shown)}{more}; the rarest, {rarest}, has "
-        f"{counts[rarest]} of {total} {counted}"
-    )
+    return f"{len(counts)} labels: {', '.join(shown)}{more}"
 
 
 def _digest(examples: Sequence[Any], rows: Rows) -> str:
@@ -305,15 +296,10 @@ def _is_empty(example: Any) -> bool:
 class TaskData:
     """Examples and tokenized rows of all splits, and the prepared task.
 
-    Args:
-        train_fraction: fraction of the training examples to sample with ``seed``.
-
     Attributes:
-        task: the task after ``prepare``.
         train: training examples for scoring; ``train_rows`` adds the augmentations.
         keys: hashes of examples and rows by split, "train" included.
         eval_splits: available evaluation splits, the main one first.
-        test_splits: available splits to predict.
         tuning: training examples held out for ``tune``, often none.
         examples: examples by evaluation and test split, as are ``rows``.
     """
@@ -340,8 +326,6 @@ class TaskData:
                 f"{labels[-1]}), and each becomes a class: did you mean "
                 "--task=regression?"
             )
-        if pair := text.nearly_equal(labels):
-            log(f"warning: {pair[0]!r} and {pair[1]!r} are two labels: are they one?")
         self.train = examples
         if train_fraction != 1:
             count = max(1, round(len(examples) * train_fraction))
@@ -355,9 +339,7 @@ class TaskData:
             self.train, self.tuning = held_out("train"), held_out("tuning")
             log(f"{len(self.tuning)} training examples are held out for the threshold")
         if counts := self.task.distribution(self.train):
-            words = self.task.counted == "words"
-            total = sum(counts.values()) if words else len(self.train)
-            log(_distribution(counts, total, self.task.counted))
+            log(_distribution(counts))
         main = self.task.eval_splits[0]
         # The only required split beside the training data.
         self.examples = {main: self.task.examples(main)}
@@ -365,12 +347,11 @@ class TaskData:
             try:
                 self.examples[split] = self.task.examples(split)
             except FileNotFoundError:
-                # Benchmark folders may lack splits; files named by flags exist.
+                # Benchmark folders may lack splits.
                 log(f"{self.task.name} has no {split} data here: left out")
-        there = [split for split in self.task.eval_splits if split in self.examples]
-        self.eval_splits = tuple(there)
-        self.test_splits = tuple(self.examples)[len(there) :]
-
+        self.eval_splits = tuple(
+            split for split in self.task.eval_splits if split in self.examples
+        )
         augmented = self.task.augment(self.train)
         arguments = tokenizer, max_seq_length
         self.train_rows = self.task.featurize(augmented, *arguments, training=True)
@@ -398,14 +379,6 @@ class TaskData:
             f"{np.mean(lengths):.0f} tokens, {np.mean(lengths == max_seq_length):.1%} "
             f"reach {max_seq_length}"
         )
-        longest = self.train_rows.example[lengths == max_seq_length]
-        cut = self.task.cut([augmented[row] for row in longest], *arguments)
-        if rows := sum(count > 0 for count in cut):
-            share = sum(cut) / (sum(cut) + lengths.sum())
-            log(
-                f"--max_seq_length={max_seq_length} cuts {rows} of {len(lengths)} "
-                f"training rows, {share:.1%} of all tokens"
-            )
 
     def tune(self, outputs: Outputs) -> None:
         """Tunes the task, such as its threshold, on held-out training examples."""

@@ -8,7 +8,6 @@ the same proposals.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.util
 import math
 import time
@@ -25,6 +24,8 @@ from electra_tf.tasks.metrics import rank
 
 # Number of random trials before the estimator proposes values.
 _AT_RANDOM = 6
+_TRIAL = {"values": dict[str, float], "failure": str, "seconds": float}
+_STORED = {"metric": str, "trials": [_TRIAL | {"score": float | None}]}
 
 
 def require() -> None:
@@ -48,26 +49,16 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """A hyperparameter search and its output folder.
-
-    Attributes:
-        axes: flags to search.
-        first: values of the first trial, as in a run without a search.
-        trials: total number of trials.
-        metric: name of the main metric.
-        greater_is_better: whether a larger score is better.
-        about: further entries of search.json.
-        folder: receives search.json after every trial.
-    """
+    """A hyperparameter search and its output folder."""
 
     axes: Sequence[Axis]
-    first: Mapping[str, float]
-    trials: int
+    first: Mapping[str, float]  # Values of the first trial.
+    trials: int  # Their total number.
     seed: int
     metric: str
     greater_is_better: bool
-    about: Mapping[str, Any]
-    folder: Path
+    about: Mapping[str, Any]  # Further entries of search.json.
+    folder: Path  # Receives search.json after every trial.
     log: Log
 
     def __call__(
@@ -82,8 +73,6 @@ class Search:
             self.log(f"{len(done)} of {self.trials} trials are done")
         progress = cli.Progress(self.trials, unit="trial", log=self.log)
         progress.move(len(done))
-        for number in range(len(done)):
-            self.log(self._line(done[: number + 1]))
         while len(done) < self.trials:
             began, number = time.monotonic(), len(done)
             if (values := self.proposal(done)) is None:
@@ -130,17 +119,12 @@ class Search:
                         params=values, distributions=ways, value=trial.score
                     )
                 )
-        # Repeated values give the same score. If the estimator repeats its
-        # proposals, random sampling replaces it.
-        random = optuna.samplers.RandomSampler
-        guided = functools.partial(
-            optuna.samplers.TPESampler, n_startup_trials=_AT_RANDOM
+        study.sampler = optuna.samplers.TPESampler(
+            seed=(self.seed + len(done)) % 2**31, n_startup_trials=_AT_RANDOM
         )
+        # Repeated values give the same score.
         known = [dict(trial.values) for trial in done]
-        for attempt, sampler in enumerate([*[guided] * 5, *[random] * 100]):
-            study.sampler = sampler(
-                seed=(self.seed + len(done) + 1000 * attempt) % 2**31
-            )
+        for _ in range(100):
             if (values := dict(study.ask(ways).params)) not in known:
                 return values
         return None
@@ -153,22 +137,15 @@ class Search:
         path = self.folder / SEARCHED
         if not path.exists():
             return []
-        names = {axis.name for axis in self.axes}
-        stored = files.read_json(path)
-        try:
-            metric, trials = stored["metric"], []
-            for row in stored["trials"]:
-                values = {name: float(row["values"][name]) for name in names}
-                # null stands for a score that is not finite.
-                score = row.get("score")
-                score = math.nan if score is None else float(score)
-                seconds = float(row["seconds"])
-                trials.append(Trial(values, score, row["failure"], seconds))
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is damaged: {error}.") from error
-        if metric != self.metric:
+        stored = files.read_json(path, shape=_STORED)
+        trials = []
+        for row in stored["trials"]:
+            # null stands for a score that is not finite.
+            score = math.nan if row.get("score") is None else row["score"]
+            trials.append(Trial(row["values"], score, row["failure"], row["seconds"]))
+        if stored["metric"] != self.metric:
             raise UserError(
-                f"{path} is of another search, for the best {metric}: set "
+                f"{path} is of another search, for the best {stored['metric']}: set "
                 "--output_dir to another folder, or pass --overwrite to replace it."
             )
         return trials

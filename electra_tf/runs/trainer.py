@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from electra_tf import cli
 from electra_tf.cli import Log
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.tasks.base import Rows
-from electra_tf.tasks.batching import Outputs, TrainingOrder, training_dataset
+from electra_tf.tasks.batching import TrainingOrder, training_dataset
 from electra_tf.tasks.heads import TaskModel
 from electra_tf.tasks.metrics import rank
 from electra_tf.training.callbacks import GracefulStop, StepCallback
@@ -25,8 +24,7 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 class Trainer:
     """A compiled model and its training rows, shared by all seeds.
 
-    ``reset`` restores weights, optimizer slots and dropout seed for each seed, so that
-    the traced functions are reused.
+    Seeds reuse the traced functions: ``reset`` restores the initial state.
 
     Args:
         model: compiled with a loss and an ``electra_tf.training.AdamW``.
@@ -52,7 +50,7 @@ class Trainer:
         self.total_steps = total_steps
         self._random_encoder = random_encoder
         self._start_head = start_head
-        # Cached for a pretrained encoder, which is the same for all seeds.
+        # The same for all seeds, unless the encoder is random.
         self._head: list[np.ndarray] = []
         self._pretrained = model.encoder.get_weights()
         # Builds the slots now, so that ``reset`` can restore them.
@@ -116,32 +114,19 @@ class Trainer:
             watch.restore_best()
 
 
-class Scorer:
-    """An uncompiled float32 copy of a model, for scoring and export.
-
-    Scores and exports use the same network for every training dtype. ``outputs``
-    runs the copy over rows.
-    """
-
-    def __init__(self, model: TaskModel, batch_size: int):
-        self.model = model.fresh(0, dtype="float32")
-        self.outputs = Outputs(self.model, batch_size)
-
-
 class Watch(StepCallback):
     """Keras callback that logs, evaluates, saves checkpoints and stops early.
 
-    One callback serves all seeds of a ``Trainer``, one after the other.
+    One callback serves all seeds of a ``Trainer``, one after the other. Its state is
+    part of the checkpoints, so that a resumed run keeps its best epoch.
 
     Args:
-        log: receives progress lines.
         record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch so
             far.
         log_steps: steps between log lines.
-        evaluate: returns the main score and all scores by name, after every epoch; None
-            disables it. Other callbacks get the scores with the prefix ``val_``.
-        greater_is_better: whether a larger main score is better.
-        patience: epochs without improvement before stopping; 0 disables early stopping.
+        evaluate: returns the main score and all scores by name, after every epoch.
+            Other callbacks get the scores with the prefix ``val_``.
+        patience: epochs without improvement before stopping; 0: never.
         keep_best: whether to restore the weights of the best epoch.
         callbacks: factories of further Keras callbacks, called for each seed.
     """
@@ -177,7 +162,7 @@ class Watch(StepCallback):
         """Starts a seed, or restores its last finished epoch from ``folder``."""
         model = trainer.model
         self._seed, self._stop = seed, stop
-        self._total, self._batch_size = trainer.total_steps, trainer.order.batch_size
+        self._total = trainer.total_steps
         self.steps_per_epoch = min(trainer.order.steps_per_pass, self._total)
         self._weights = model.weights
         self._waited = tf.Variable(0, dtype=tf.int64)
@@ -201,8 +186,6 @@ class Watch(StepCallback):
             if self.step:
                 self._log(f"seed {seed}  resuming after step {self.step}")
         self._first = self.step + 1
-        self._since = (self.step, time.monotonic())
-        # Logs every update, since updates occur only when a line is due.
         self._progress = cli.Progress(
             self._total, done=self.step, log=self._log, seconds=0
         )
@@ -237,21 +220,11 @@ class Watch(StepCallback):
     def _report(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at step {self.step}")
-        step, began = self._since
-        examples = (self.step - step) * self._batch_size
-        rate = examples / max(time.monotonic() - began, 1e-9)
-        self._since = (self.step, time.monotonic())
-        self._record(
-            {
-                "seed": self._seed,
-                "step": self.step,
-                "loss": loss,
-                "learning_rate": float(self.model.optimizer.learning_rate),
-                "examples_per_second": rate,
-            }
-        )
+        rate = float(self.model.optimizer.learning_rate)
+        at = {"seed": self._seed, "step": self.step}
+        self._record(at | {"loss": loss, "learning_rate": rate})
         text = f"seed {self._seed}  loss (mean of this epoch) {loss:.4f}"
-        self._progress.update(self.step, f"{text}  {rate:.0f} examples/s")
+        self._progress.update(self.step, text)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         """Evaluates and checkpoints, unless a signal ended the epoch early."""

@@ -162,7 +162,6 @@ class Task:
         max_seq_length: default length in tokens; ``epochs`` is a default too.
         splits_long: whether long examples become several rows.
         text_names: names of the text inputs in serving signatures.
-        counted: unit of ``distribution``, "examples" or "words".
 
     Examples:
         >>> isinstance(task, et.tasks.Task), task.main_metric
@@ -181,7 +180,6 @@ class Task:
     epochs = 3.0
     splits_long = False
     text_names: tuple[str, ...] = ("text",)
-    counted = "examples"
 
     def examples(self, split: str) -> list[Any]:
         """Reads a split, without TensorFlow.
@@ -210,12 +208,6 @@ class Task:
     def distribution(self, examples: Examples) -> dict[str, int]:
         """Returns the number of examples or words per label, or {}."""
         return {}
-
-    def cut(
-        self, examples: Examples, tokenizer: WordPiece, max_seq_length: int
-    ) -> list[int]:
-        """Returns the number of truncated tokens per example, or []."""
-        return []
 
     def augment(self, examples: Examples) -> list[Any]:
         """Returns the training examples with augmentation, such as swapped pairs."""

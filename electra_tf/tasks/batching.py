@@ -162,7 +162,7 @@ class Outputs:
     """Runs a model's ``inference`` over rows in batches of similar length."""
 
     def __init__(self, model: Any, batch_size: int):
-        self._model = model
+        self.model = model
         self._batch_size = batch_size
 
     def __call__(self, rows: Rows) -> list[Any]:
@@ -173,7 +173,7 @@ class Outputs:
             chosen = order[start : start + self._batch_size]
             inputs, _, _ = make_batch(rows, chosen, int(rows.lengths[chosen].max()))
             tensors = {name: tf.constant(inputs[name]) for name in ENCODER_INPUTS}
-            outputs = self._model.inference(tensors)
+            outputs = self.model.inference(tensors)
             outputs = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
             for number, row in enumerate(chosen):
                 answers[row] = tf.nest.map_structure(lambda a, i=number: a[i], outputs)

@@ -114,7 +114,6 @@ class Tagging(Task):
     tags: TagSet | None = None
 
     kind = "tagging"
-    counted = "words"
     splits_long = True
 
     def prepare(self, train_examples: Sentences) -> Tagging:

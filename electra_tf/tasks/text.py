@@ -126,18 +126,6 @@ class TextTask(Task):
         """Adds ``long_texts``."""
         return super().to_json() | {"long_texts": self.long_texts}
 
-    def cut(
-        self, examples: Examples, tokenizer: WordPiece, max_seq_length: int
-    ) -> list[int]:
-        """Returns the number of truncated tokens per example; [] with windows."""
-        if self.long_texts == "windows":
-            return []
-        room = max_seq_length - len(self.text_names) - 1
-        columns = zip(*(example.texts for example in examples), strict=True)
-        encoded = [tokenizer.encode(column) for column in columns]
-        lengths = (sum(map(len, pieces)) for pieces in zip(*encoded, strict=True))
-        return [max(0, length - room) for length in lengths]
-
     def gold(self, examples: Examples) -> np.ndarray:
         """Returns the labels for ``compare``, one row per example."""
         return self.targets(examples)
@@ -618,17 +606,3 @@ def are_numbers(labels: Sequence[str]) -> bool:
     except ValueError:
         return False
     return len(labels) > 20 or any(value % 1 for value in values)
-
-
-def nearly_equal(labels: Sequence[str]) -> tuple[str, str] | None:
-    """Returns two labels that differ only in case or number format, or None."""
-    seen: dict[Any, str] = {}
-    for label in labels:
-        try:
-            key = float(label)
-        except ValueError:
-            key = label.casefold()
-        if key in seen:
-            return seen[key], label
-        seen[key] = label
-    return None

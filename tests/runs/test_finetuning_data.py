@@ -37,11 +37,11 @@ def test_splits_that_a_benchmark_folder_lacks_are_logged(tmp_path):
     for split in ("train", "dev"):
         write(tmp_path / f"{split}.tsv", "x\t1\t\tgood", "x\t0\t\tbad")
     data, said = read(task="cola", data_dir=str(tmp_path))
-    assert (data.eval_splits, data.test_splits) == (("dev",), ())
+    assert [*data.examples] == [*data.eval_splits] == ["dev"]
     assert "cola has no test data here: left out" in said
     write(tmp_path / "test.tsv", "index\tsentence", "0\tfine")
     data, said = read(task="cola", data_dir=str(tmp_path))
-    assert data.test_splits == ("test",)
+    assert [*data.examples] == ["dev", "test"]
     assert not any("left out" in line for line in said)
 
 
@@ -121,15 +121,3 @@ def test_questions_none_of_which_can_be_trained(tmp_path):
     values = {"task": "squad1", "train": path, "eval": path, "max_query_length": 4}
     with pytest.raises(ValueError, match="No answer to the 1 training q"):
         read(**values)
-
-
-def test_labels_that_are_probably_one_are_named(tmp_path):
-    for labels, said in (
-        (["Yes", "no", "yes"], ["'Yes' and 'yes' are two labels: are they one?"]),
-        (["1", "2", "1.0"], ["'1' and '1.0' are two labels: are they one?"]),
-        (["1", "2", "1x"], []),
-    ):
-        train = table(tmp_path / "train.csv", labels * 8)
-        _, lines = read(task="classification", train=train)
-        warnings = [line for line in lines if line.startswith("warning: ")]
-        assert [line.removeprefix("warning: ") for line in warnings] == said

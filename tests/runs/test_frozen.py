@@ -39,6 +39,13 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
     # Some labels are wrong, so that not every score is 100.
     train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
     monkeypatch.setattr(linear, "choose_strength", lambda *arguments, **options: 0.01)
+    fitted, fit = [], linear.fit
+
+    def kept(*arguments, **options):
+        fitted.append(fit(*arguments, **options))
+        return fitted[0]
+
+    monkeypatch.setattr(linear, "fit", kept)
     report, folder, said = run(
         tmp_path,
         pretrained,
@@ -46,29 +53,28 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
         train=table(tmp_path / "train.csv", train),
         eval=table(tmp_path / "eval.csv", test),
     )
-    found = report["probes"][0]
-    names = ["mixture", "0", "1", "2"]
-    assert [*found] == [f"{r} {name}" for r in ("mean", "cls") for name in names]
-    for reading in ("mean", "cls"):
-        for layer in range(3):
+    # Layers are standardized over the training data, then mixed.
+    scalers = []
 
-            def vectors(examples, reading=reading, layer=layer):
-                read = (every[layer] for every in states(pretrained, examples))
-                return [x[0] if reading == "cls" else x.mean(axis=0) for x in read]
+    def vectors(examples):
+        layers = np.array(
+            [[x.mean(axis=0) for x in every] for every in states(pretrained, examples)]
+        ).swapaxes(0, 1)
+        if not scalers:
+            scalers.extend(StandardScaler().fit(layer) for layer in layers)
+        pairs = zip(scalers, layers, strict=True)
+        return np.tensordot(fitted[0].shares, [s.transform(x) for s, x in pairs], 1)
 
-            scaler = StandardScaler().fit(vectors(train))
-            # A binary model has one vector w instead of w/2 and -w/2, so C is doubled.
-            peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
-            peer.fit(scaler.transform(vectors(train)), [e.label for e in train])
-            right = peer.score(scaler.transform(vectors(test)), [e.label for e in test])
-            score = found[f"{reading} {layer}"]["eval"]["accuracy"]
-            assert score == pytest.approx(100 * right)
+    # A binary model has one vector w instead of w/2 and -w/2, so C is doubled.
+    peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
+    peer.fit(vectors(train), [e.label for e in train])
+    right = peer.score(vectors(test), [e.label for e in test])
     main = report["summary"]["eval"]["accuracy"]
-    assert main["mean"] == found["mean mixture"]["eval"]["accuracy"]
+    assert main["mean"] == pytest.approx(100 * right)
     assert main["baseline"] == pytest.approx(100 * 11 / 21, abs=5)
     assert json.loads((folder / "results.json").read_text())["task"] == "classification"
     assert not (folder / "model.keras").exists()
-    assert any("mean mixture: accuracy" in line and "shares" in line for line in said)
+    assert any(line.startswith("shares of the layers: ") for line in said)
 
 
 def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
@@ -96,12 +102,9 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
         train=write("train.txt", 30),
         eval=write("dev.txt", 10),
     )
-    found = report["probes"][0]
-    assert [*found] == ["words mixture", "words 0", "words 1", "words 2"]
-    scores = {name: split["dev"] for name, split in found.items()}
-    assert scores["words 0"]["accuracy"] == 100
-    assert scores["words mixture"]["accuracy"] >= 99
-    assert scores["words 0"]["words_without_pieces"] == 0
+    scores = report["seeds"][0]["scores"]["dev"]
+    assert scores["accuracy"] >= 99
+    assert scores["words_without_pieces"] == 0
 
 
 def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):
@@ -120,7 +123,7 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
         init="random",
         seeds=2,
     )
-    assert [*report["probes"]] == [0, 1]
+    assert [seed["seed"] for seed in report["seeds"]] == [0, 1]
     first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
     assert first != second
     # In units of the labels, and better than the mean baseline.

@@ -252,7 +252,7 @@ def test_the_best_trains_on_all_and_evaluation_decides_nothing(
     assert (stored["trained_on"], stored["held_out"]) == (40, 10)
     assert "trains on 40 training examples, chooses on 10 others" in said
     assert not (folder / "search").exists()
-    assert "search.json" in (folder / "model_card.md").read_text()
+    assert "`--search`" in (folder / "model_card.md").read_text()
     # The same run, with the best hyperparameters as flags.
     best = stored["best"]
     flags = {"search": (), **best, "seed": int(best["seed"])}

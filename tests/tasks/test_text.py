@@ -4,7 +4,6 @@ import sklearn.metrics
 from scipy.special import softmax
 
 from electra_tf.tasks import Classification, Example, MultiLabel, Regression
-from tests.tasks import common
 
 
 def examples(*labels):
@@ -166,16 +165,3 @@ def test_verdicts_know_how_many_examples_there_are():
         found = task.details_of(answers, data)
         assert found["classes"]["a"]["support"] == count // 2
         assert found["calibration_error"] == pytest.approx(0.4)
-
-
-def test_what_a_length_cuts_is_counted():
-    tokenizer = common.tokenizer()
-    texts = ("good " * 10, "a movie")
-    data = [Example("0", texts), Example("1", texts[::-1])]
-    pair = classification(pair=True)
-    assert pair.cut(data, tokenizer, 12) == [3, 3]
-    rows = pair.featurize(data, tokenizer, 12)
-    whole = pair.featurize(data, tokenizer, 40)
-    assert (whole.lengths - rows.lengths).tolist() == [3, 3]
-    single = [Example("0", texts[:1]), Example("1", texts[1:])]
-    assert classification().cut(single, tokenizer, 6) == [6, 0]
