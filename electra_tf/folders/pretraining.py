@@ -132,10 +132,20 @@ class PretrainingFolder:
         ``may_differ`` are shell-style patterns of dotted names to ignore. Returns
         whether the folder has settings.
         """
+        flags = self.flags
+        pieces = ("distribution", "none"), ("gradient_accumulation_steps", 1)
+        if "random_keys" not in self.settings and any(
+            flags.get(name, whole) != whole for name, whole in pieces
+        ):
+            raise UserError(
+                f"{self.path / CONFIG} is of a run on several devices or with "
+                "--gradient_accumulation_steps by an older version, which drew other "
+                "random numbers. Resume it with that version, or start a new run from "
+                "its weights with --init_from."
+            )
         return check_same(
             self.path,
             settings,
-            # An entry of earlier versions.
             (*may_differ, "random_keys"),
             has_checkpoint=self.has_checkpoint(),
             removed=PretrainConfig.REMOVED,
@@ -296,6 +306,8 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
             "lower_case": data.lower_case,
             "strip_accents": data.strip_accents,
         },
+        # Beside seed, step and site. Runs without it used replica and micro-batch.
+        "random_keys": "row of the global batch",
         "versions": models.versions("tensorflow-text", "tokenizers"),
         "commit": _commit(),
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -136,3 +136,20 @@ def test_a_flag_that_is_gone_must_have_had_its_default(tmp_path, monkeypatch):
     folder.describe({"config": {"old_flag": 0.5, "rate": 1}})
     with pytest.raises(UserError, match=r"config.old_flag: was 0.5, now \(absent\)"):
         folder.check_settings({"config": {"rate": 1}})
+
+
+@pytest.mark.parametrize("name", ["distribution", "gradient_accumulation_steps"])
+def test_random_numbers_that_would_change_are_refused(tmp_path, name):
+    """Runs of older versions with several devices or micro-batches."""
+    folder = PretrainingFolder(tmp_path)
+    cut = {"distribution": "mirrored", "gradient_accumulation_steps": 4}
+    flags = {"distribution": "none", "gradient_accumulation_steps": 1}
+    new = {"config": flags, "random_keys": "row of the global batch"}
+    folder.describe({"config": flags})
+    assert folder.check_settings(new)
+    flags = {**flags, name: cut[name]}
+    folder.describe({"config": flags})
+    with pytest.raises(ValueError, match="which drew other random numbers"):
+        folder.check_settings({**new, "config": flags})
+    folder.describe({**new, "config": flags})
+    assert folder.check_settings({**new, "config": flags})
