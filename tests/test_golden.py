@@ -233,6 +233,7 @@ GONE = {
     *(("inspect", f"--{no}strip_accents") for no in ("", "no-")),
     ("compare", "--budget_flops"),
     ("convert", "--generator_num_heads"),
+    *(("compare", f"--{name}") for name in ("checkpoints", "keep")),
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from absl import flags
 
 from electra_tf import cli
 from electra_tf.cli import Log
-from electra_tf.comparison.store import ENCODER, Store, encoder_folder
+from electra_tf.comparison.store import ENCODER, END, Store
 from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.comparison import CompareConfig
@@ -173,11 +172,6 @@ def budgeted(
 
 def _scaled(system: System, budget: float, step_cost: float) -> System:
     steps = round(budget / step_cost)
-    if steps < 1:
-        raise UserError(
-            f"The budget of {budget:.3g} is less than a step of {system.name}, "
-            f"{step_cost:.3g}: raise it."
-        )
     given = fields.to_flat(system.config)
     share = steps / given["num_train_steps"]
     scaled = {
@@ -217,18 +211,12 @@ class Plan:
         configs = {system.name: system.config for system in self.systems}
         return (*self.systems, System(UNTRAINED, configs[self.config.untrained]))
 
-    def points(self, name: str) -> tuple[float, ...]:
-        """Returns the fractions of a run after which a system's encoder is probed."""
-        return (1.0,) if name == UNTRAINED else self.config.points
-
-    def flops(self, system: System, point: float = 1.0) -> dict[str, float]:
-        """Returns the FLOPs up to a fraction of a run, by counting rule."""
+    def flops(self, system: System) -> dict[str, float]:
+        """Returns the training FLOPs of a run, by counting rule."""
+        if system.name == UNTRAINED:
+            return dict.fromkeys(costs.RULES, 0.0)
         size = len(self.data.vocabulary)
-        done = 0.0 if system.name == UNTRAINED else point
-        return {
-            r: costs.run_flops(system.config, size, rule=r, done=done)
-            for r in costs.RULES
-        }
+        return {r: costs.run_flops(system.config, size, rule=r) for r in costs.RULES}
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Returns the settings that all runs of a table share, for ``Store.check``."""
@@ -247,7 +235,6 @@ def make(config: CompareConfig, log: Log) -> Plan:
     """Parses the flags and builds vocabulary and records."""
     # Report invalid flags before any text is read. The vocabulary does not exist yet,
     # so check the budget with its configured size.
-    _ = config.points
     described, tasks = systems(config), probes(config)
     first = described[0].config
     budgeted(described, config, first.data.vocab_size)
@@ -259,42 +246,39 @@ def make(config: CompareConfig, log: Log) -> Plan:
 def jobs(plan: Plan, store: Store) -> list[Job]:
     """Returns the missing runs; all systems of a seed precede the next seed.
 
-    Keys of a job: ``system``, ``seed``, ``folder``, ``points``, ``flops``, ``keep``;
-    ``pretrain``, the flat config, or None if the encoders exist; ``is_untrained``;
-    ``probes``, the missing ones (``name``, ``point``, ``kind``, flat ``config``).
+    Keys of a job: ``system``, ``seed``, ``folder``, ``flops``, ``is_untrained``, and
+    ``parts``, the missing rows of the results in order. A part has the key of its row
+    and a flat ``config``; the part of a probe also has ``command``.
     """
     every = (_job(plan, store, row, seed) for seed in plan.seeds for row in plan.rows)
-    return [job for job in every if job["pretrain"] or job["probes"]]
+    return [job for job in every if job["parts"]]
 
 
 def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
-    name, config = system.name, plan.config
-    folder = store.run_folder(name, seed)
+    about = {"system": system.name, "seed": seed}
+    folder = store.run_folder(system.name, seed)
     # Distinct fine-tuning seeds per pretraining seed, equal for all systems.
-    seeds = {"seeds": config.probe_seeds, "seed": seed * config.probe_seeds}
-    left = []
-    for point, probe in itertools.product(plan.points(name), plan.probes):
-        if store.find("probe", name, seed, point, probe.name) is None:
-            about = {"name": probe.name, "point": point}
-            flat = fields.to_flat(probe.config)
+    count = plan.config.probe_seeds
+    seeds = {"seeds": count, "seed": seed * count}
+    parts = []
+    for probe in plan.probes:
+        if store.find(system.name, seed, probe.name) is None:
+            part = {"kind": "probe", **about, "point": END, "probe": probe.name}
+            config = fields.to_flat(probe.config)
             if isinstance(probe.config, FinetuneConfig):
-                about |= {"kind": "finetuning", "config": flat | seeds}
+                part |= {"command": "finetune", "config": config | seeds}
             else:
-                about |= {"kind": "pairs", "config": flat}
-            left.append(about)
-    is_trained = store.find("pretrain", name, seed) and all(
-        (encoder_folder(folder, probe["point"]) / ENCODER).exists() for probe in left
-    )
-    return {
-        "system": name,
-        "seed": seed,
+                part |= {"command": "score", "config": config}
+            parts.append(part)
+    is_needed = bool(parts) and not (folder / ENCODER).exists()
+    if is_needed or store.find(system.name, seed) is None:
+        config = _run_config(plan, system, seed, folder)
+        parts.insert(0, {"kind": "pretrain", **about, "config": config})
+    return about | {
         "folder": str(folder),
-        "is_untrained": name == UNTRAINED,
-        "keep": config.keep,
-        "points": plan.points(name),
+        "is_untrained": system.name == UNTRAINED,
         "flops": plan.flops(system),
-        "pretrain": None if is_trained else _run_config(plan, system, seed, folder),
-        "probes": left,
+        "parts": parts,
     }
 
 
@@ -310,17 +294,7 @@ def _run_config(plan: Plan, system: System, seed: int, folder: Path) -> dict[str
         "records": plan.data.train_files,
         "eval_records": plan.data.eval_files,
         "vocab_file": vocab_file,
-        "keep_checkpoints": 5 if config.keep == "all" else 1,
+        "keep_checkpoints": 1,
         "overwrite": False,
         "dry_run": False,
     }
-
-
-def parts(job: Job) -> list[dict[str, Any]]:
-    """Returns the parts of a job, one per row of the results, in order."""
-    about = {"system": job["system"], "seed": job["seed"]}
-    first = [{"kind": "pretrain", **about}] if job["pretrain"] else []
-    return first + [
-        {"kind": "probe", **about, "point": probe["point"], "probe": probe["name"]}
-        for probe in job["probes"]
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,30 +35,26 @@ class Scores:
         """The main score: the average, or the only probe."""
         return self.columns[-1]
 
-    def one(
-        self, system: str, seed: int, column: str, point: float = 1.0
-    ) -> float | None:
+    def one(self, system: str, seed: int, column: str) -> float | None:
         """Returns a score, or None if it is missing; the average needs all probes."""
         if column == AVERAGE:
             names = [probe.name for probe in self.plan.probes]
-            scores = [self.one(system, seed, name, point) for name in names]
+            scores = [self.one(system, seed, name) for name in names]
             return None if None in scores else fmean(scores)
-        row = self.store.find("probe", system, seed, point, column)
-        if row is None:
-            return None
-        if _is_finite(row["score"]):
-            return row["score"]
+        row = self.store.find(system, seed, column)
+        if row is None or _is_finite(row["score"]):
+            return row and row["score"]
         # A diverged seed counts as the baseline.
         return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
 
-    def all(self, system: str, column: str, point: float = 1.0) -> list[float]:
+    def all(self, system: str, column: str) -> list[float]:
         """Returns the scores of all seeds that have one."""
-        scores = (self.one(system, seed, column, point) for seed in self.plan.seeds)
+        scores = (self.one(system, seed, column) for seed in self.plan.seeds)
         return [score for score in scores if score is not None]
 
     def runs(self, system: str) -> list[Row]:
         """Returns the rows of the finished pretraining runs."""
-        rows = (self.store.find("pretrain", system, seed) for seed in self.plan.seeds)
+        rows = (self.store.find(system, seed) for seed in self.plan.seeds)
         return [row for row in rows if row]
 
     @property
@@ -82,10 +77,8 @@ class Scores:
         Leaves out systems below the threshold; empty if the reference is below it.
         """
         reference, differences, below = self.plan.config.reference, {}, self.below
-        if reference in below:
-            return {}
-        for name in (row.name for row in self.plan.rows):
-            if name in (reference, *below):
+        for name in [row.name for row in self.plan.rows]:
+            if name == reference or {name, reference} & {*below}:
                 continue
             pairs = [
                 (self.one(name, seed, column), self.one(reference, seed, column))
@@ -114,9 +107,8 @@ def markdown(plan: Plan, store: Store) -> str:
         f"{len(plan.data.vocabulary):,} tokens in the vocabulary."
     )
     runs = {row.name: scores.runs(row.name) for row in plan.rows}
-    parts = [heading, _cost_table(plan, runs)]
+    parts, below = [heading, cost_table(plan, runs)], scores.below
     if plan.probes:
-        below = scores.below
         parts.append(_score_table(scores))
         parts += [threshold.explain(plan, below)] if below else []
         parts += [] if config.reference in below else _difference_tables(scores)
@@ -129,19 +121,8 @@ def _is_finite(score: float | None) -> bool:
     return score is not None and math.isfinite(score)
 
 
-def planned(plan: Plan) -> str:
-    """Returns the cost of every system, and the numbers of runs and probes."""
-    points = sum(len(plan.points(row.name)) for row in plan.rows)
-    seeds, probes = plan.config.seeds, len(plan.probes)
-    return (
-        f"{_cost_table(plan, {})}\n\n{len(plan.systems)} systems x {seeds} seeds, "
-        f"{points * seeds * probes} probes ({plan.config.probe_seeds} fine-tuning runs "
-        f"each), {plan.config.workers} processes at a time.\n"
-        "dry run: nothing was trained."
-    )
-
-
-def _cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
+def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
+    """Returns steps, FLOPs and parameters of every system, and the time of ``runs``."""
     lines = []
     for row in plan.rows:
         flops, own = plan.flops(row), runs.get(row.name, ())
@@ -183,7 +164,6 @@ def _difference_tables(scores: Scores) -> Iterator[str]:
     )
     head = ["system", "difference", "95 % interval", "p (permutation)", "Holm"]
     head += ["p (t-test)", "Holm", "pairs"]
-    pairs = 0
     for column in dict.fromkeys((scores.main, *scores.columns)):
         differences = scores.differences(column)
         every = differences.values()
@@ -191,18 +171,11 @@ def _difference_tables(scores: Scores) -> Iterator[str]:
         p_values = (exact, statistics.holm(exact), t_test, statistics.holm(t_test))
         lines = []
         for (name, one), *values in zip(differences.items(), *p_values, strict=True):
-            pairs = max(pairs, one.pairs)
             ends = f"[{signed(one.low)}, {signed(one.high)}]" if one.pairs > 1 else ""
             shown = ["" if math.isnan(value) else f"{value:.3g}" for value in values]
             lines.append([name, signed(one.mean), ends, *shown, str(one.pairs)])
         if lines:
             yield f"**{column}**\n\n" + table(head, lines)
-    floor = statistics.smallest_p_value(pairs)
-    if pairs >= 2 and floor > 1 - statistics.CONFIDENCE:
-        yield (
-            f"With {pairs} pairs the permutation test cannot give less than "
-            f"{floor:.3g}, whatever the scores."
-        )
 
 
 def _held_out_table(scores: Scores) -> str:
@@ -229,21 +202,17 @@ def _held_out_table(scores: Scores) -> str:
 
 def _failures(scores: Scores) -> str:
     names = {row.name for row in scores.plan.rows}
-    probes = {None, *(probe.name for probe in scores.plan.probes)}
-
-    def ours(rows: list[Row]) -> list[Row]:
-        rows = [row for row in rows if row["system"] in names]
-        return [row for row in rows if row.get("probe") in probes]
-
-    notes = [f"- {describe(row)}" for row in ours(scores.store.failures())]
-    failed, total = collections.Counter(), collections.Counter()
-    for row in ours(scores.store.rows("probe")):
-        failed[row["system"], row["probe"]] += len(row["failed_seeds"])
-        total[row["system"], row["probe"]] += len(row["scores"])
+    notes = [
+        f"- {describe(row)}"
+        for row in scores.store.failures()
+        if row["system"] in names
+    ]
     notes += [
-        f"- {system}: {count} of {total[system, probe]} fine-tuning runs of {probe} "
-        "diverged or learned nothing (the scores include them)"
-        for (system, probe), count in (+failed).items()
+        f"- {row['system']} seed {row['seed']}: {len(row['failed_seeds'])} of "
+        f"{len(row['scores'])} fine-tuning runs of {row['probe']} diverged or learned "
+        "nothing (the scores include them)"
+        for row in scores.store.rows("probe")
+        if row["failed_seeds"] and row["system"] in names
     ]
     return "## Failures\n\n" + "\n".join(notes) if notes else ""
 

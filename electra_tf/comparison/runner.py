@@ -8,78 +8,74 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from electra_tf import cli, files
+from electra_tf import cli
 from electra_tf.cli import Log
-from electra_tf.comparison.plan import Job, parts
-from electra_tf.comparison.store import Row, Store, key
+from electra_tf.comparison.plan import Job
+from electra_tf.comparison.store import Row, Store, identity, key
 from electra_tf.training.callbacks import GracefulStop
 
 LOG = "log.txt"
-_HEARTBEAT_SECONDS = 30.0
 
 
-class Runner:
-    """Runs jobs in processes and calls ``after_job`` after each."""
-
-    def __init__(
-        self, store: Store, workers: int, log: Log, after_job: Callable[[], object]
-    ):
-        self._store, self._workers, self._log = store, workers, log
-        self._after_job = after_job
-        self._processes: set[subprocess.Popen] = set()
-        self._lock = threading.Lock()
-        self._is_stopping = False
-
-    def run(self, jobs: list[Job]) -> str | None:
-        """Runs all jobs; returns the name of the signal that stopped it, or None."""
-        total = sum(len(parts(job)) for job in jobs)
-        progress = cli.Progress(
-            total, unit="part", seconds=_HEARTBEAT_SECONDS, log=self._log
-        )
-        progress.update(0)
-        shown = 0
-        pool = concurrent.futures.ThreadPoolExecutor(self._workers)
+def run(
+    jobs: Sequence[Job],
+    store: Store,
+    workers: int,
+    log: Log,
+    after_job: Callable[[], object],
+) -> str | None:
+    """Runs all jobs; returns the name of the signal that stopped it, or None."""
+    pool = _Pool(store, workers)
+    total, shown = sum(len(job["parts"]) for job in jobs), 0
+    with concurrent.futures.ThreadPoolExecutor(workers) as threads:
         try:
             with GracefulStop() as stop:
-                pending = {pool.submit(self._finish, job) for job in jobs}
+                pending = {threads.submit(pool.finish, job) for job in jobs}
                 while pending:
                     done, pending = concurrent.futures.wait(
                         pending, 1.0, concurrent.futures.FIRST_COMPLETED
                     )
                     for future in done:
                         future.result()
-                    for row in self._store.refresh()[shown:]:
+                    for row in store.refresh()[shown:]:
                         shown += 1
-                        progress.text = describe(row)
-                        progress.done = shown
-                        progress.show()
+                        log(f"[{shown}/{total}] {describe(row)}")
                     if done:
-                        self._after_job()
+                        after_job()
                     if stop.requested:
-                        self._terminate()
+                        pool.stop()
             return stop.requested
         finally:
-            self._is_stopping = True
-            for process in [*self._processes]:
-                process.kill()
-            pool.shutdown()
+            pool.stop(kill=True)
 
-    def _finish(self, job: Job) -> None:
+
+class _Pool:
+    """The running processes; each has the thread that waits for it."""
+
+    def __init__(self, store: Store, workers: int):
+        self._store, self._workers = store, workers
+        self._processes: set[subprocess.Popen] = set()
+        self._lock = threading.Lock()
+        self._is_stopping = False
+
+    def finish(self, job: Job) -> None:
         """Runs a job to its end; if the process dies, its current part fails."""
-        while parts(job) and not self._is_stopping:
-            code = self._execute(job)
+        parts = job["parts"]
+        while parts and not self._is_stopping:
+            code = self._execute({**job, "parts": parts})
             with self._lock:
-                job = _left(job, self._store.refresh())
-                if not parts(job) or self._is_stopping or code == cli.STOPPED:
+                rows = {key(row): row for row in self._store.refresh()}
+                parts = [part for part in parts if key(part) not in rows]
+                run = ("pretrain", job["system"], job["seed"], None, None)
+                has_failed = "failure" in rows.get(run, {})
+                if not parts or has_failed or self._is_stopping or code == cli.STOPPED:
                     return
                 failure = f"the process ended with code {code}; see {LOG}"
-                files.append_json_line(
-                    self._store.path, {**parts(job)[0], "failure": failure}
-                )
-                job = _left(job, self._store.refresh())
+                self._store.add({**identity(parts[0]), "failure": failure})
+                parts = [] if parts[0]["kind"] == "pretrain" else parts[1:]
 
     def _execute(self, job: Job) -> int:
         folder = Path(job["folder"])
@@ -107,41 +103,18 @@ class Runner:
             self._processes.discard(process)
             process.stdin.close()
 
-    def _terminate(self) -> None:
-        if not self._is_stopping:
+    def stop(self, *, kill: bool = False) -> None:
+        """Terminates the processes once, or kills them."""
+        if kill or not self._is_stopping:
             self._is_stopping = True
             for process in [*self._processes]:
-                process.terminate()
-
-
-def _left(job: Job, rows: list[Row]) -> Job:
-    """Removes the parts that have a row; a failed pretraining leaves none."""
-    done = {key(row): row for row in rows}
-    if job["pretrain"]:
-        row = done.get(key(parts(job)[0]))
-        if row and "failure" in row:
-            return {**job, "pretrain": None, "probes": []}
-    probes = [
-        probe
-        for part, probe in zip(
-            parts({**job, "pretrain": None}), job["probes"], strict=True
-        )
-        if key(part) not in done
-    ]
-    is_trained = job["pretrain"] and key(parts(job)[0]) in done
-    return {
-        **job,
-        "pretrain": None if is_trained else job["pretrain"],
-        "probes": probes,
-    }
+                process.kill() if kill else process.terminate()
 
 
 def describe(row: Row) -> str:
     """Formats a row of the results as a sentence."""
     about = f"{row['system']} seed {row['seed']}"
     what = row.get("probe") or "pretraining"
-    if row.get("point") not in (None, 1.0):
-        what += f" at {row['point']:g}"
     if "failure" in row:
         return f"{about}: {what} FAILED: {row['failure']}"
     took = cli.duration(row["seconds"])

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from electra_tf.errors import UserError
-
 CONFIDENCE = 0.95
 # Bootstrap resamples; largest number of sign patterns for an exact permutation test.
 _RESAMPLES = 9999
@@ -46,14 +44,9 @@ def paired_difference(
 
     The interval is the bias-corrected and accelerated bootstrap of the mean difference
     (Efron, 1987), or the percentile bootstrap if that is undefined. It is too narrow
-    with few pairs. Raises UserError if the numbers of scores differ.
+    with few pairs. Raises ValueError if the numbers of scores differ.
     """
-    if len(scores) != len(reference):
-        raise UserError(
-            f"Paired scores must be as many as the reference's {len(reference)}, got "
-            f"{len(scores)}."
-        )
-    values = np.asarray(scores, float) - np.asarray(reference, float)
+    values = np.array([a - b for a, b in zip(scores, reference, strict=True)], float)
     pairs = len(values)
     if pairs < 2:
         mean = float(values.mean()) if pairs else math.nan
@@ -112,8 +105,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, (len(known) - rank) * p_values[index])
         adjusted[index] = min(1.0, largest)
     return adjusted
-
-
-def smallest_p_value(pairs: int) -> float:
-    """Returns the exact permutation p-value if all differences have the same sign."""
-    return 2.0 / 2**pairs if pairs >= 1 else 1.0

@@ -6,7 +6,6 @@ or probe counts. ``ladder.json`` holds the settings of every system and probe.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -23,20 +22,15 @@ RESULTS = "results.jsonl"
 SETTINGS = "ladder.json"
 RUNS = "runs"
 ENCODER = "encoder.keras"
+# The share of a run after which it is probed. Earlier versions probed others, too.
+END = 1.0
 _ABSENT = "(absent)"
-
-# Fields of every row, and of rows that are not failures.
-_SHAPE = {"kind": str, "system": str, "seed": int, "probe": str | None}
-_NUMBERS = dict[str, float | None]
-_HELD_OUT = {"held_out": (None, _NUMBERS), "trivial": (None, _NUMBERS)}
+_KEY = ("kind", "system", "seed", "point", "probe")
+_NUMBERS = (None, dict[str, float | None])
+_SHAPE = {"kind": str, "system": str, "seed": int, "probe": (None, str)}
+_SHAPE |= {"held_out": _NUMBERS, "trivial": _NUMBERS}
 
 Row = dict[str, Any]
-
-
-def encoder_folder(run_folder: str | os.PathLike, point: float) -> Path:
-    """Returns the encoder's folder after a fraction of a run; the run's own at 1."""
-    folder = Path(run_folder)
-    return folder if point == 1 else folder / "points" / f"{point:g}"
 
 
 class Store:
@@ -51,20 +45,13 @@ class Store:
         self.path = self.folder / RESULTS
         self._rows: dict[tuple[Any, ...], Row] = {}
         self._before = 0
-        rows = self.refresh()
-        if rows and not self.path.read_bytes().endswith(b"\n"):
-            # A kill truncated the last line; other programs may not skip it.
-            files.write_json_lines(self.path, rows)
-        self._before = len(rows)
+        self._before = len(self.refresh())
 
     def refresh(self) -> list[Row]:
         """Reads the file again; returns the rows added since this store was opened."""
         rows = files.read_json_lines(self.path)
         for number, row in enumerate(rows, 1):
-            where = f"{self.path}: result {number}"
-            files.check_shape(row, _SHAPE, where)
-            known = {name: hint for name, hint in _HELD_OUT.items() if name in row}
-            files.check_shape(row, known, where)
+            files.check_shape(row, _SHAPE, f"{self.path}: result {number}")
         self._rows = {key(row): row for row in rows}
         return rows[self._before :]
 
@@ -75,23 +62,18 @@ class Store:
 
     def rows(self, kind: str) -> list[Row]:
         """Returns the rows of finished runs ("pretrain") or probes ("probe")."""
-        rows = (row for row in self._rows.values() if row["kind"] == kind)
-        return [row for row in rows if "failure" not in row]
+        rows = [row for row in self._rows.values() if "failure" not in row]
+        point = END if kind == "probe" else None
+        return [r for r in rows if (r["kind"], r.get("point")) == (kind, point)]
 
     def failures(self) -> list[Row]:
         """Returns the rows of failed runs and probes."""
         return [row for row in self._rows.values() if "failure" in row]
 
-    def find(
-        self,
-        kind: str,
-        system: str,
-        seed: int,
-        point: float | None = None,
-        probe: str | None = None,
-    ) -> Row | None:
-        """Returns the row of a finished run or probe, or None."""
-        row = self._rows.get((kind, system, seed, point, probe))
+    def find(self, system: str, seed: int, probe: str | None = None) -> Row | None:
+        """Returns the row of a finished run, or of its probe, or None."""
+        where = ("probe", system, seed, END, probe)
+        row = self._rows.get(where if probe else ("pretrain", system, seed, None, None))
         return None if row is None or "failure" in row else row
 
     def run_folder(self, system: str, seed: int) -> Path:
@@ -111,16 +93,12 @@ class Store:
         path = self.folder / SETTINGS
         both = {"systems": (None, dict[str, dict]), "probes": (None, dict[str, dict])}
         noted = files.read_json(path, {}, shape=both)
-        changed = {
-            kind: {
-                name: lines
-                for name, was in noted.get(kind, {}).items()
-                if (lines := _differences(was, settings[kind].get(name, was)))
-            }
-            for kind in ("systems", "probes")
-        }
-        every = itertools.chain(*(names.items() for names in changed.values()))
-        lines = [f"{name}: --{line}" for name, lines in every for line in lines]
+        lines, changed = [], {"systems": set(), "probes": set()}
+        for kind, names in changed.items():
+            for name, was in noted.get(kind, {}).items():
+                differences = _differences(was, settings[kind].get(name, was))
+                lines += [f"{name}: --{line}" for line in differences]
+                names |= {name} if differences else set()
         if lines and not overwrite:
             raise UserError(
                 f"{path} was written with other settings:\n  "
@@ -129,8 +107,8 @@ class Store:
                 "comparison, or --overwrite to delete the results that they made."
             )
         kept = {
-            key: row
-            for key, row in self._rows.items()
+            where: row
+            for where, row in self._rows.items()
             if row["system"] not in changed["systems"]
             and row.get("probe") not in changed["probes"]
         }
@@ -144,9 +122,14 @@ class Store:
         files.write_json(path, settings, sort_keys=True)
 
 
+def identity(row: Mapping[str, Any]) -> Row:
+    """Returns the fields of a row, or of a part of a job, that identify it."""
+    return {name: row[name] for name in _KEY if name in row}
+
+
 def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Returns the key of a row's run or probe."""
-    return tuple(row.get(name) for name in ("kind", "system", "seed", "point", "probe"))
+    return tuple(row.get(name) for name in _KEY)
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

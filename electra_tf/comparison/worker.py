@@ -1,4 +1,4 @@
-"""Pretrains a system with one seed and probes its encoders, in its own process.
+"""Pretrains a system with one seed and probes its encoder, in its own process.
 
 Reads a job (a line of JSON) from stdin and appends a row to the results for each
 finished part. The process exits when stdin closes, since its parent is dead then. The
@@ -7,7 +7,6 @@ same job resumes a stopped run.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import json
 import os
@@ -23,112 +22,59 @@ import keras
 
 from electra_tf import cli, files
 from electra_tf.comparison.plan import Job
-from electra_tf.comparison.store import ENCODER, Row, encoder_folder
+from electra_tf.comparison.store import ENCODER, Row, identity
 from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.pretraining import PretrainingModel
 from electra_tf.runs import finetuning, minimal_pairs, pretraining
 from electra_tf.systems import build
-from electra_tf.training.callbacks import StepCallback
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
-Emit = Callable[[Row], None]
 _WORK_FILES = ("checkpoints", "tensorboard")
 
 
-class EncoderAt(StepCallback):
-    """Saves models, vocabulary and config in ``folders``, by step; the encoder last.
-
-    Must precede the checkpoint callback: a resumed run does not repeat the steps before
-    its checkpoint, so their encoders must be saved already.
-    """
-
-    def __init__(self, folders: Mapping[int, Path], run_folder: Path, first_step: int):
-        super().__init__(first_step=first_step)
-        self._folders = folders
-        self._run_folder = run_folder
-
-    def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
-        """Saves at the due steps since the last call."""
-        for due in range(previous + 1, step + 1):
-            if due in self._folders:
-                home = PretrainingFolder(self._folders[due])
-                if home.path != self._run_folder:
-                    PretrainingFolder(self._run_folder).copy_description(home)
-                _save(home, self.model)
-
-
-def _save(home: PretrainingFolder, model: PretrainingModel) -> None:
-    models = model.artifacts()
-    home.save(dict(sorted(models.items(), key=lambda named: named[0] == "encoder")))
-
-
-def run(job: Job, emit: Emit) -> int:
+def run(job: Job, emit: Callable[[Row], None]) -> int:
     """Runs a job of ``plan.jobs`` and emits a row per part; continues after failures.
 
     Returns 0, or ``cli.STOPPED`` after a signal.
     """
-    about = {"system": job["system"], "seed": job["seed"]}
-    if job["pretrain"]:
-        make = _untrained if job["is_untrained"] else _pretrained
+    for part in job["parts"]:
+        is_run = part["kind"] == "pretrain"
         try:
-            row = make(job)
+            row = _pretrained(job, part) if is_run else _probed(job, part)
         except Exception as error:  # A failure must not stop other runs.
-            emit({"kind": "pretrain", **about, "failure": _failure(error)})
+            traceback.print_exception(error)
+            text = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+            row = {"failure": text}
+        if row is None:
+            return cli.STOPPED
+        emit({**identity(part), **row})
+        if is_run and "failure" in row:
             return 0
-        if row is None:
-            return cli.STOPPED
-        emit({"kind": "pretrain", **about, **row})
-        if job["keep"] != "all":
-            for name in _WORK_FILES:
-                files.remove(Path(job["folder"], name))
-    for probe in job["probes"]:
-        part = {"kind": "probe", **about}
-        part |= {"point": probe["point"], "probe": probe["name"]}
-        try:
-            row = _probed(job, probe)
-        except Exception as error:
-            row = {"failure": _failure(error)}
-        if row is None:
-            return cli.STOPPED
-        emit({**part, **row})
-    if job["keep"] == "results":
-        files.remove(job["folder"])
+        # Only now: without them, a run that is not in the results starts again.
+        for name in _WORK_FILES if is_run else ():
+            files.remove(Path(job["folder"], name))
     return 0
 
 
-def _failure(error: Exception) -> str:
-    traceback.print_exception(error)
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
-
-
-def _pretrained(job: Job) -> Row | None:
-    config = fields.from_flat(job["pretrain"], PretrainConfig)
-    folder = Path(job["folder"])
-    steps = config.run.num_train_steps
-    points = [point for point in job["points"] if point < 1]
-    folders = {round(point * steps): encoder_folder(folder, point) for point in points}
-
-    def saving(first_step: int) -> list[keras.callbacks.Callback]:
-        return [EncoderAt(folders, folder, first_step)]
-
-    code = pretraining.run(config, cli.note, saving)
-    encoders = [place / ENCODER for place in folders.values()]
-    if code != cli.STOPPED and not all(encoder.exists() for encoder in encoders):
-        # The run is past a new point, so only a restart can save its encoder.
-        again = dataclasses.replace(config.run, overwrite=True)
-        config = dataclasses.replace(config, run=again)
-        code = pretraining.run(config, cli.note, saving)
-    if code == cli.STOPPED:
+def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
+    config = fields.from_flat(part["config"], PretrainConfig)
+    home = PretrainingFolder(Path(job["folder"]))
+    if job["is_untrained"]:
+        words = build.pretraining_data(config, cli.note).vocabulary
+        model = build.compiled_model(config, len(words), build.special_ids(words))
+        home.describe({"config": dict(part["config"])}, words)
+        home.save(model.artifacts())
+        nothing = dict.fromkeys(job["flops"], 0.0)
+        return {"steps": 0, "flops": nothing, "train_seconds": 0.0, "held_out": {}}
+    if pretraining.run(config, cli.note) == cli.STOPPED:
         return None
-    home = PretrainingFolder(folder)
     per_step = config.run.train_batch_size * config.data.max_seq_length
     held_out, trivial = home.held_out(), home.held_out(TRIVIAL_PREFIX)
     return {
-        "steps": steps,
+        "steps": config.run.num_train_steps,
         "flops": job["flops"],
         "train_seconds": training_seconds(home.metrics(), per_step),
         "held_out": {n.removeprefix(EVAL_PREFIX): x for n, x in held_out.items()},
@@ -150,28 +96,16 @@ def training_seconds(rows: list[Row], tokens_per_step: int) -> float:
     return seconds
 
 
-def _untrained(job: Job) -> Row:
-    config = fields.from_flat(job["pretrain"], PretrainConfig)
-    home = PretrainingFolder(Path(job["folder"]))
-    words = build.pretraining_data(config, cli.note).vocabulary
-    model = build.compiled_model(config, len(words), build.special_ids(words))
-    home.describe({"config": dict(job["pretrain"])}, words)
-    _save(home, model)
-    nothing = dict.fromkeys(job["flops"], 0.0)
-    return {"steps": 0, "flops": nothing, "train_seconds": 0.0, "held_out": {}}
-
-
-def _probed(job: Job, probe: Mapping[str, Any]) -> Row | None:
+def _probed(job: Job, part: Mapping[str, Any]) -> Row | None:
     # Earlier models leave memory and a global dtype policy behind.
     keras.backend.clear_session()
     gc.collect()
     keras.mixed_precision.set_global_policy("float32")
-    return (_paired if probe["kind"] == "pairs" else _finetuned)(job, probe)
+    return (_paired if part["command"] == "score" else _finetuned)(job, part)
 
 
-def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
-    folder = encoder_folder(job["folder"], probe["point"])
-    config = fields.from_flat(probe["config"] | {"model": str(folder)}, ScoreConfig)
+def _paired(job: Job, part: Mapping[str, Any]) -> Row:
+    config = fields.from_flat(part["config"] | {"model": job["folder"]}, ScoreConfig)
     report = minimal_pairs.run(config, cli.note)
     score, _, _ = report[minimal_pairs.ALL][minimal_pairs.ALL][config.by]
     return {
@@ -184,10 +118,10 @@ def _paired(job: Job, probe: Mapping[str, Any]) -> Row:
     }
 
 
-def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row | None:
-    folder = Path(job["folder"], "probes", f"{probe['point']:g}", probe["name"])
-    config = probe["config"] | {
-        "encoder": str(encoder_folder(job["folder"], probe["point"]) / ENCODER),
+def _finetuned(job: Job, part: Mapping[str, Any]) -> Row | None:
+    folder = Path(job["folder"], "probes", "1", part["probe"])
+    config = part["config"] | {
+        "encoder": str(Path(job["folder"], ENCODER)),
         "output_dir": str(folder),
         "overwrite": True,
         "export_saved_model": False,
@@ -196,8 +130,7 @@ def _finetuned(job: Job, probe: Mapping[str, Any]) -> Row | None:
     if report is None:
         return None
     split, metric = report["main_split"], report["main_metric"]
-    if job["keep"] != "all":
-        files.remove(folder / "model.keras")
+    files.remove(folder / "model.keras")
     summary = report["summary"][split][metric]
     return {
         "task": report["task"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from electra_tf.config.fields import MAX_SEED, Group, field, require
+from electra_tf.config.fields import MAX_SEED, Group, field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class CompareConfig(Group):
           --system='mlm: --objective=mlm --mask_rule=bert' \
           --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
 
-    Writes table.md, scores.png, results.jsonl (one line per finished run and probe),
-    ladder.json (settings), data/ and runs/ to --output_dir. The same command resumes an
-    interrupted comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by
+    Writes table.md, results.jsonl (one line per finished run and probe), ladder.json
+    (settings), data/ and runs/ to --output_dir. The same command resumes an interrupted
+    comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by
     SIGTERM or SIGINT.
     """
 
@@ -80,9 +80,6 @@ class CompareConfig(Group):
     probe_seeds: int = field(
         1, "Fine-tuning runs per encoder and probe, averaged.", min=1
     )
-    checkpoints: tuple[str, ...] = field(
-        ("1",), "Shares of a run after which its encoder is probed; 1 is the end."
-    )
     reference: str = field("electra", "System that all others are tested against.")
     untrained: str = field(
         "", "Also probe this system's encoder as initialized, in a row 'untrained'."
@@ -104,39 +101,9 @@ class CompareConfig(Group):
         "Runs at a time, each in a process of its own with its share of the cores.",
         min=1,
     )
-    keep: Literal["results", "models", "all"] = field(
-        "models",
-        "Files of a finished run to keep: its results, its models too, or also its "
-        "checkpoints and fine-tuned models.",
-    )
     overwrite: bool = field(
         False, "Delete the results of systems and probes whose settings changed."
     )
     dry_run: bool = field(
         False, "Build data and print steps, FLOPs and parameters of each system."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # Fine-tuning seeds begin at seed * probe_seeds.
-        last = (self.seed + self.seeds) * self.probe_seeds - 1
-        require(
-            last <= MAX_SEED,
-            f"--seed={self.seed} with --seeds={self.seeds} and --probe_seeds="
-            f"{self.probe_seeds} needs seeds up to {last}, above {MAX_SEED}: "
-            "begin with a smaller one.",
-        )
-
-    @property
-    def points(self) -> tuple[float, ...]:
-        """Fractions of a run to probe, ascending to 1; ValueError unless in (0, 1]."""
-        try:
-            shares = {float(text) for text in self.checkpoints}
-        except ValueError:
-            shares = {0.0}
-        require(
-            all(0 < point <= 1 for point in shares),
-            "--checkpoints must be shares in (0, 1], such as 0.25,0.5,1; got "
-            f"{','.join(self.checkpoints)}.",
-        )
-        return tuple(sorted(shares | {1.0}))

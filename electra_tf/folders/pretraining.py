@@ -9,7 +9,6 @@ import dataclasses
 import datetime
 import functools
 import hashlib
-import shutil
 import subprocess
 import typing
 from collections.abc import Iterable, Mapping
@@ -158,12 +157,6 @@ class PretrainingFolder:
         files.write_json(self.path / CONFIG, settings, sort_keys=True)
         if vocabulary is not None:
             vocabulary.save(self.path / VOCABULARY)
-
-    def copy_description(self, target: PretrainingFolder) -> None:
-        """Copies config.json and vocab.txt into another folder."""
-        target.path.mkdir(parents=True, exist_ok=True)
-        for name in (CONFIG, VOCABULARY):
-            shutil.copyfile(self.path / name, target.path / name)
 
     def copy_recipe(self, target: PretrainingFolder) -> None:
         """Copies recipe.json into another folder that has none."""

@@ -46,7 +46,6 @@ def test_resolves(path):
     assert len({probe.name for probe in probes}) == len(probes) > 0
     data = [probe.config.data for probe in probes]
     assert all((given.data_dir or given.train).startswith("my/") for given in data)
-    assert config.points[-1] == 1
 
 
 def test_flags_of_the_command_line_come_after_the_file():
@@ -56,13 +55,11 @@ def test_flags_of_the_command_line_come_after_the_file():
         "--pretrain=--hidden_size=256",
         "--system=wide_mask: --mask_rate=0.4",
         "--seeds=2",
-        "--checkpoints=0.1,1",
     )
     found = {system.name: system.config for system in plan.systems(config)}
     assert found["electra"].encoder.hidden_size == 256
     assert found["wide_mask"].masking.mask_rate == 0.4
     assert config.seeds == 2
-    assert config.points == (0.1, 1.0)
 
 
 def test_defaults_and_help():

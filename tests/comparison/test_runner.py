@@ -1,12 +1,9 @@
-import json
 import os
 import sys
 
 import pytest
 
 from electra_tf.comparison import runner
-from electra_tf.comparison.plan import parts
-from electra_tf.comparison.runner import Runner
 from electra_tf.comparison.store import Store
 
 # Replaces the worker; the job's name selects the behavior.
@@ -19,31 +16,31 @@ def emit(row):
     with open(job["results"], "a") as file:
         file.write(json.dumps({**about, "seconds": 1.0, **row}) + "\\n")
 print("a message", file=sys.stderr)
-if job["pretrain"]:
-    if name == "crash":
-        os._exit(3)
-    if name == "fails":
-        emit({"kind": "pretrain", "failure": "ValueError: no"})
-        sys.exit(0)
-    emit({"kind": "pretrain", "steps": 5})
-for probe in job["probes"]:
-    if name == "crash_in_probe" and probe["name"] == "a":
+for part in job["parts"]:
+    row = {n: part[n] for n in ("kind", "point", "probe") if n in part}
+    if part["kind"] == "pretrain":
+        if name == "crash":
+            os._exit(3)
+        if name == "fails":
+            emit({**row, "failure": "ValueError: no"})
+            sys.exit(0)
+        emit({**row, "steps": 5})
+        continue
+    if name == "crash_in_probe" and part["probe"] == "a":
         os._exit(-9 % 256)
     if name == "waits":
         sys.stdin.read()
-    emit({"kind": "probe", "point": 1.0, "probe": probe["name"], "score": 1.0,
-          "metric": "eval accuracy"})
+    emit({**row, "score": 1.0, "metric": "eval accuracy"})
 """
 
 
 def job(name, folder, seed=0):
-    return {
-        "system": name,
-        "seed": seed,
-        "folder": str(folder / name),
-        "pretrain": {"num_train_steps": 5},
-        "probes": [{"name": probe, "point": 1.0} for probe in ("a", "b")],
-    }
+    about = {"system": name, "seed": seed}
+    probes = [
+        {"kind": "probe", **about, "point": 1.0, "probe": probe} for probe in ("a", "b")
+    ]
+    parts = [{"kind": "pretrain", **about}, *probes]
+    return {**about, "folder": str(folder / name), "parts": parts}
 
 
 @pytest.fixture
@@ -59,7 +56,7 @@ def worker(monkeypatch):
 
 def run(jobs, folder, workers=1, after=lambda: None):
     store, lines = Store(folder), []
-    assert Runner(store, workers, lines.append, after).run(jobs) is None
+    assert runner.run(jobs, store, workers, lines.append, after) is None
     return store, lines
 
 
@@ -72,6 +69,7 @@ def test_every_part_becomes_a_line(worker, tmp_path, workers):
     assert len(store.rows("probe")) == 8
     assert called
     assert sum("seed 0: " in line for line in lines) == 12
+    assert lines[-1].startswith("[12/12]")
     assert (tmp_path / "one" / "log.txt").read_text() == "a message\n"
     assert Store(tmp_path).rows("probe") == store.rows("probe")
 
@@ -98,8 +96,8 @@ def test_a_signal_stops_the_processes_and_loses_nothing(worker, tmp_path):
         if "5 steps" in line:
             os.kill(os.getpid(), 15)
 
-    chosen = Runner(store, 1, log, lambda: None)
-    assert chosen.run([job("waits", tmp_path), job("never", tmp_path)]) == "SIGTERM"
+    jobs = [job("waits", tmp_path), job("never", tmp_path)]
+    assert runner.run(jobs, store, 1, log, lambda: None) == "SIGTERM"
     assert [row["system"] for row in store.rows("pretrain")] == ["waits"]
     assert not store.rows("probe")
     assert not store.failures()
@@ -114,9 +112,3 @@ def test_cores_are_shared_among_the_processes(monkeypatch):
     assert runner._environment(20)["TF_NUM_INTRAOP_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert runner._environment(4)["OMP_NUM_THREADS"] == "5"
-
-
-def test_parts_are_what_is_left_of_a_job(tmp_path):
-    found = parts({**job("one", tmp_path), "pretrain": None})
-    assert [item["probe"] for item in found] == ["a", "b"]
-    assert json.dumps(found)

@@ -9,7 +9,6 @@ from electra_tf.comparison.statistics import (
     holm,
     paired_difference,
     sign_flip_p_value,
-    smallest_p_value,
 )
 
 SYSTEM = [71.0, 70.2, 72.5, 69.9, 71.8, 70.4]
@@ -37,7 +36,7 @@ def test_many_pairs_are_sampled_near_the_exact_value():
 
 def test_mean_and_p_values():
     got = paired_difference([2.0, 3.1, 4.2, 5.9], [1.0, 2.0, 3.0, 4.0])
-    assert got.p_permutation == pytest.approx(smallest_p_value(4)) == 0.125
+    assert got.p_permutation == pytest.approx(2 / 2**4)
     got = paired_difference(SYSTEM, REFERENCE)
     assert got.pairs == 6
     assert got.mean == pytest.approx(np.mean(SYSTEM) - np.mean(REFERENCE))
@@ -86,7 +85,7 @@ def test_too_few_pairs_say_nothing(pairs):
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="as many as the reference's 2, got 1"):
+    with pytest.raises(ValueError, match="argument 2 is longer"):
         paired_difference([1.0], [1.0, 2.0])
 
 

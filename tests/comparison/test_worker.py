@@ -6,14 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-from electra_tf.comparison.store import encoder_folder
-from electra_tf.comparison.worker import EncoderAt, run, training_seconds
+from electra_tf.comparison.worker import run, training_seconds
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.building import build_records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.systems import build
-from tests import tiny
 
 SIZES = {
     "num_layers": 1,
@@ -43,27 +41,27 @@ def records(tmp_path_factory):
     return folder / "data"
 
 
-def job(folder, **values):
-    flat = {"model_dir": str(folder), "seed": 3, **SIZES, **values}
+def job(folder, *probes, **values):
+    about = {"system": "untrained", "seed": 3}
+    config = {"model_dir": str(folder), "seed": 3, **SIZES, **values}
     return {
-        "system": "untrained",
-        "seed": 3,
+        **about,
         "folder": str(folder),
         "is_untrained": True,
-        "keep": "models",
-        "points": [1.0],
         "flops": {"matmul": 5.0, "original": 6.0},
-        "pretrain": flat,
-        "probes": [],
+        "parts": [
+            {"kind": "pretrain", **about, "config": config},
+            *({"kind": "probe", **about, "point": 1.0, **probe} for probe in probes),
+        ],
     }
 
 
 def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_path):
-    chosen = job(tmp_path, records=[str(records / "train-*.tfrecord")])
     pair = {"sentence_good": "wa wb wc", "sentence_bad": "wa wc wb"}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     config = {"data": [str(tmp_path / "pairs.jsonl")]}
-    chosen["probes"] = [{"name": "p", "point": 1.0, "kind": "pairs", "config": config}]
+    probe = {"probe": "p", "command": "score", "config": config}
+    chosen = job(tmp_path, probe, records=[str(records / "train-*.tfrecord")])
     emitted = []
     assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
     row, probed = emitted
@@ -72,7 +70,7 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     assert probed["metric"] == "accuracy by the sum of detection"
     assert row["flops"] == {"matmul": 0.0, "original": 0.0}
     assert (row["kind"], row["steps"], row["seed"]) == ("pretrain", 0, 3)
-    config = fields.from_flat(chosen["pretrain"], PretrainConfig)
+    config = fields.from_flat(chosen["parts"][0]["config"], PretrainConfig)
     expected = build.build_model(config, 15).discriminator.get_weights()
     got = keras.saving.load_model(tmp_path / "encoder.keras").get_weights()
     for one, other in zip(got, expected, strict=True):
@@ -91,10 +89,9 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
     config |= {"text": ["text"], "label": ["label"], "max_seq_length": 32}
     config |= {"eval": config["train"], "epochs": 60.0, "pooling": "mean"}
     config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
-    chosen = job(tmp_path / "run", records=[str(records / "train-*.tfrecord")])
-    probe = {"name": "words", "point": 1.0, "kind": "finetuning"}
-    chosen["probes"] = [probe | {"config": config}]
-    chosen["keep"] = "all"
+    probe = {"probe": "words", "command": "finetune", "config": config}
+    records = [str(records / "train-*.tfrecord")]
+    chosen = job(tmp_path / "run", probe, records=records)
     emitted = []
     assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
     assert emitted[1]["score"] == 100.0
@@ -107,8 +104,8 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
 
 
 def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
-    chosen = job(tmp_path, records=[str(tmp_path / "none-*.tfrecord")])
-    chosen["probes"] = [{"name": "cola", "point": 1.0, "config": {}}]
+    probe = {"probe": "cola", "command": "finetune", "config": {}}
+    chosen = job(tmp_path, probe, records=[str(tmp_path / "none-*.tfrecord")])
     emitted = []
     assert run(chosen, emitted.append) == 0
     (row,) = emitted
@@ -118,31 +115,13 @@ def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
 
 
 def test_a_failed_probe_is_a_line_and_the_next_one_is_tried(tmp_path, capsys):
-    chosen = {**job(tmp_path), "pretrain": None}
-    probe = {"point": 0.5, "kind": "finetuning", "config": {"task": "documentation"}}
-    chosen["probes"] = [{"name": "a", **probe}, {"name": "b", **probe}]
+    probe = {"command": "finetune", "config": {"task": "documentation"}}
+    chosen = job(tmp_path, {"probe": "a", **probe}, {"probe": "b", **probe})
+    chosen["parts"] = chosen["parts"][1:]
     emitted = []
     assert run(chosen, emitted.append) == 0
-    assert [(row["probe"], row["point"]) for row in emitted] == [("a", 0.5), ("b", 0.5)]
+    assert [row["probe"] for row in emitted] == ["a", "b"]
     assert all("No encoder at" in row["failure"] for row in emitted)
-
-
-def test_encoders_are_saved_at_their_steps(tmp_path):
-    for name in ("vocab.txt", "config.json"):
-        (tmp_path / name).write_text(name)
-    folders = {step: encoder_folder(tmp_path, step / 10) for step in (2, 5)}
-    saving = EncoderAt(folders, tmp_path, 3)
-    saving.set_model(tiny.electra())
-    for batch in range(4):
-        saving.on_train_batch_end(batch)
-    # This process starts after step 3; the previous one saved step 2.
-    assert not folders[2].exists()
-    names = {f"{name}.keras" for name in ("encoder", "generator", "discriminator")}
-    saved = {path.name for path in folders[5].iterdir()}
-    assert saved == names | {"vocab.txt", "config.json"}
-    got = keras.saving.load_model(folders[5] / "encoder.keras").get_weights()
-    for one, other in zip(got, saving.model.discriminator.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_training_seconds_are_those_of_whole_windows():
