@@ -49,9 +49,9 @@ def open_corpus(
         sources: files (plain UTF-8, or a table if the name ends in one of ``TABLES``;
             compressed if it ends in one of ``paths.PACKED``), folders, glob patterns
             (``**`` is recursive), ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``,
-            the documentation of the installed Python packages. Folders are searched
-            recursively for ``SUFFIXES``, or else for ``TABLES``, in any case, sorted
-            by relative path, without hidden files.
+            the documentation of the installed Python packages, which several processes
+            read. Folders are searched recursively for ``SUFFIXES``, or else for
+            ``TABLES``, in any case, sorted by relative path, without hidden files.
         blank_lines_separate: whether blank lines separate the documents of a file;
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and
