@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, ClassVar, Literal
 
 from electra_tf.config.fields import MAX_SEED, Group, field, require
@@ -301,6 +302,10 @@ class ConvertConfig(Group):
       python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face
       python -m electra_tf convert --from=hf_cola --to=runs/cola_again
 
+      # Upload to the Hugging Face hub.
+      python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face \
+          --push_to_hub=me/my-cola
+
       # Store float16 weights, half the size; every command reads them.
       python -m electra_tf convert --from=runs/mine --to=small --float16
 
@@ -352,9 +357,28 @@ class ConvertConfig(Group):
         False, "Store 16-bit weights, in half the space (electra_tf, hugging_face)."
     )
     overwrite: bool = field(False, "Replace an earlier conversion.")
+    push_to_hub: str | None = field(
+        None,
+        "owner/name: repository on the Hugging Face hub to upload the export to "
+        "(hugging_face), with the token of its client (HF_TOKEN, hf auth login).",
+    )
+    private: bool = field(
+        False,
+        "Create the repository of --push_to_hub as private.",
+        only_with="push_to_hub",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            not self.push_to_hub or self.format == "hugging_face",
+            f"--push_to_hub needs --format=hugging_face, got {self.format}.",
+        )
+        name = self.push_to_hub or "owner/name"
+        require(
+            bool(re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)),
+            f"--push_to_hub={name} is not a repository: give owner/name.",
+        )
         require(
             not self.float16 or self.format in ("electra_tf", "hugging_face"),
             f"--float16 needs --format=electra_tf or hugging_face, got {self.format}.",

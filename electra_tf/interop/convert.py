@@ -13,7 +13,7 @@ from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import CHECKPOINTS
-from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
+from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_folder
 from electra_tf.interop.imported import Imported, Source
 
 # Format -> its module, see ``electra_tf.interop.imported``; the first module that
@@ -32,6 +32,9 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     Raises ValueError for damaged or unknown sources and output folders with other
     files, OSError if a file is missing or cannot be written.
     """
+    if options.push_to_hub:
+        # Fails early if the package is missing.
+        hub.client(f"--push_to_hub={options.push_to_hub}")
     target = FORMATS[options.format]
     # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()
@@ -72,6 +75,9 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     log(f"{Path(options.to)} holds {written}")
+    if options.push_to_hub:
+        address = hub.push(folder, options.push_to_hub, private=options.private)
+        log(f"uploaded to {address}")
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:

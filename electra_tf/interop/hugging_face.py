@@ -16,7 +16,7 @@ import numpy as np
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
-from electra_tf.interop import task_heads, tensor_files, tokenizer_files
+from electra_tf.interop import hub, task_heads, tensor_files, tokenizer_files
 from electra_tf.interop.imported import Imported, Sizes, Source, TaskHead, Tower
 from electra_tf.interop.model_card import CLASSES, model_card
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
@@ -76,7 +76,7 @@ def detect(source: Source) -> bool:
     """Whether the source is a folder with ``transformers`` weights, or a hub name."""
     folder = Path(source.path)
     if not folder.is_dir():
-        return tensor_files.is_hub_name(source.path)
+        return hub.is_hub_name(source.path)
     if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         return True
     return "model_type" in files.read_json(folder / "config.json", {})
@@ -84,14 +84,14 @@ def detect(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's folder if it is known."""
-    folder = tensor_files.local_folder(source.path)
+    folder = hub.local_folder(source.path)
     first = _read_half(folder, source.num_heads, with_task=source.only is None)
     halves = {first.role: first}
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
     if other is not None and source.only != "discriminator":
-        second = _read_half(tensor_files.local_folder(other))
+        second = _read_half(hub.local_folder(other))
         if (first.role, second.role) != ("discriminator", "generator"):
             raise UserError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; they "

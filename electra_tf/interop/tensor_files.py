@@ -1,4 +1,4 @@
-"""Downloads Hugging Face folders and reads their tensors."""
+"""Reads the tensors of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from electra_tf import cli, files
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
 
-_SMALL = ("*.json", "vocab.txt")
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # Variables of LayerNorms in files from before 2020.
 _RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _DTYPES = {
@@ -24,37 +22,6 @@ _DTYPES = {
     "I64": np.int64,
     "I32": np.int32,
 }
-
-
-def is_hub_name(path: str) -> bool:
-    """Whether a path may be a hub repository: owner/name, not a local path."""
-    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
-
-
-def local_folder(path: str) -> Path:
-    """Returns the folder itself, or a downloaded copy of a hub repository."""
-    if Path(path).is_dir():
-        return Path(path)
-    if not is_hub_name(path):
-        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise UserError(
-            f"{path} needs the package huggingface_hub: pip install huggingface_hub."
-        ) from error
-    try:
-        # Downloads pickles only if there are no safetensors.
-        for kind in ("*.safetensors", "pytorch_model*.bin"):
-            folder = Path(snapshot_download(path, allow_patterns=[*_SMALL, kind]))
-            if any(folder.glob(kind)):
-                break
-    except Exception as error:  # The client raises many types.
-        raise OSError(
-            f"{path} is not a local folder and cannot be downloaded from the Hugging "
-            f"Face hub: {cli.reason(error)} Pass the folder of a copy."
-        ) from error
-    return folder
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
-"""Loading from the hub with its own client, against a local server."""
+"""Push to the hub and load from it with its own client, against a local server."""
 
+import base64
 import hashlib
 import json
 import sys
@@ -17,20 +18,73 @@ COMMIT = "0123456789abcdef" * 2 + "01234567"
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The calls of the hub's HTTP API that load a model."""
+    """The calls of the hub's HTTP API that push and load a model.
+
+    Weights are uploaded by Git LFS, as on the hub. Only the token ``good`` may write.
+    """
 
     def log_message(self, *args):
         pass
 
-    def answer(self, body, status=200, **headers):
+    def answer(self, body=b"", status=200, **headers):
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
-        headers["Content-Length"] = str(len(body))
+        headers.setdefault("Content-Length", str(len(body)))
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def body(self):
+        return self.rfile.read(int(self.headers["Content-Length"] or 0))
+
+    def do_POST(self):
+        server, path, body = self.server, unquote(self.path), self.body()
+        if self.headers.get("Authorization") != "Bearer good":
+            self.answer({"error": "Invalid username or password."}, 401)
+        elif path == "/api/repos/create":
+            asked = json.loads(body)
+            server.private = asked.get("private", asked.get("visibility") == "private")
+            self.answer({"url": f"{server.url}/someone/{asked['name']}"})
+        elif path == "/api/validate-yaml":
+            # Validates the metadata of a model card.
+            self.answer({"errors": [], "warnings": []})
+        elif path.endswith("/preupload/main"):
+            modes = []
+            for file in json.loads(body)["files"]:
+                kind = "lfs" if "safetensors" in file["path"] else "regular"
+                modes.append({"path": file["path"], "uploadMode": kind})
+                modes[-1]["shouldIgnore"] = False
+            self.answer({"files": modes})
+        elif path.endswith("/info/lfs/objects/batch"):
+            objects = json.loads(body)["objects"]
+            for entry in objects:
+                upload = {"href": f"{server.url}/lfs/{entry['oid']}"}
+                entry["actions"] = {"upload": upload}
+            self.answer({"transfer": "basic", "objects": objects})
+        elif path.endswith("/commit/main"):
+            self.commit(map(json.loads, body.splitlines()))
+        else:
+            self.answer({"error": path}, 404)
+
+    def commit(self, lines):
+        server = self.server
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                server.files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                server.files[value["path"]] = server.blobs[value["oid"]]
+        url = f"{server.url}/someone/electra-tiny/commit/{COMMIT}"
+        self.answer({"success": True, "commitOid": COMMIT, "commitUrl": url})
+
+    def do_PUT(self):
+        content = self.body()
+        oid = self.path.rpartition("/")[2]
+        assert hashlib.sha256(content).hexdigest() == oid
+        self.server.blobs[oid] = content
+        self.answer()
 
     def do_GET(self):
         path = unquote(self.path).partition("?")[0]
@@ -56,21 +110,18 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub with a pair of networks."""
     from huggingface_hub import constants
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    url = f"http://127.0.0.1:{server.server_port}"
-    server.files = {
-        path.relative_to(GOLDEN / "equal").as_posix(): path.read_bytes()
-        for path in (GOLDEN / "equal").rglob("*")
-        if path.is_file()
-    }
-    monkeypatch.setattr(constants, "ENDPOINT", url)
-    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    server.files, server.blobs, server.private = {}, {}, None
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    monkeypatch.setenv("HF_TOKEN", "good")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
@@ -79,13 +130,56 @@ def hub(tmp_path, monkeypatch):
     thread.join()
 
 
-def test_a_model_of_the_hub_is_loaded_by_name(hub, tmp_path):
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A converted folder with both networks."""
+    folder = tmp_path_factory.mktemp("ours") / "imported"
+    run(GOLDEN / "equal", folder)
+    return folder
+
+
+def test_what_is_pushed_comes_back_by_name(hub, ours, tmp_path):
+    flags = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
+    said = run(ours, tmp_path / "out", *flags, "--private")
+    assert f"uploaded to {hub.url}/someone/electra-tiny" in said
+    assert hub.private is True
+    out = tmp_path / "out"
+    written = {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
+    assert hub.files == written
+    assert hub.blobs
     run("someone/electra-tiny", tmp_path / "back")
     assert same(read("someone/electra-tiny"), read(GOLDEN / "equal"))
 
 
-def test_without_the_client_a_line_says_what_to_install(tmp_path, monkeypatch):
+def test_a_refusal_says_what_is_left_to_do(hub, ours, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "bad")
+    flags = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
+    message = refused(ours, tmp_path / "out", *flags)
+    assert "cannot upload" in message
+    assert "401" in message
+    assert "hf auth login" in message
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert not hub.files
+
+
+def test_flags_that_do_not_go_together(tmp_path):
+    for flags, message in (
+        (["--push_to_hub=me/mine"], "--format=hugging_face"),
+        (["--push_to_hub=mine", "--format=hugging_face"], "owner/name"),
+        (["--private"], "--push_to_hub"),
+    ):
+        assert message in refused(GOLDEN / "equal", tmp_path / "x", *flags)
+
+
+def test_without_the_client_a_line_says_what_to_install(ours, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    said = refused("someone/electra-tiny", tmp_path / "out")
-    assert "needs the package huggingface_hub: pip install" in said
+    pushed = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
+    for source, flags in ((ours, pushed), ("someone/electra-tiny", ())):
+        said = refused(source, tmp_path / "out", *flags)
+        assert "needs the package huggingface_hub: pip install" in said
+    # The error comes before any output is written.
     assert not (tmp_path / "out").exists()
