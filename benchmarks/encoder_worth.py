@@ -87,9 +87,7 @@ TASKS = {
         (1, 2),
         3,
     ),
-    "POS": tags(
-        "pos", *EWT, "--epochs=2 --max_seq_length=128 --unknown_tags=allow", "accuracy"
-    ),
+    "POS": tags("pos", *EWT, "--epochs=2 --max_seq_length=128", "accuracy"),
     "chunking": tags(
         *("chunking", "conll2000", "train.txt", "test.txt"),
         *("--epochs=3 --max_seq_length=128", "F1"),

@@ -34,10 +34,9 @@ COMMANDS = {
         _TEXTS,
     ),
     "evaluate": Command(
-        "Scores a fine-tuned model on a table, or packs GLUE predictions",
+        "Scores a fine-tuned model on a table",
         f"{_CONFIG}.commands:EvaluateConfig",
         "electra_tf.serving.evaluate:main",
-        "RUN ...: with --glue, output folders of fine-tuning runs.",
     ),
     "inspect": Command(
         "Shows a pretrained model's predictions on a text",

@@ -20,7 +20,7 @@ from electra_tf.api.labels import label_names
 from electra_tf.api.texts import is_missing, plain, text_of
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, Rows
-from electra_tf.tasks.sentences import Sentence, TagSet, split_words
+from electra_tf.tasks.sentences import Sentence, split_words
 from electra_tf.tasks.squad import Question
 
 
@@ -232,11 +232,15 @@ class TokenClassifier(TextModel):
         metric = metric or ("f1" if "O" in names else "accuracy")
         if metric not in ("f1", "accuracy"):
             raise UserError(f"metric is {metric!r}; allowed are f1 and accuracy.")
-        tag_set = TagSet(names, "O" if "O" in names else names[0])
         (kind,) = cls.kinds
         options = with_recipe(preset, kind, {"head_dropout": head_dropout, **options})
         dropout = options.pop("head_dropout", 0.1)
-        settings = {"tags": tag_set, "main_metric": metric, "dropout": dropout}
+        settings = {
+            "labels": names,
+            "fallback": "O" if "O" in names else names[0],
+            "main_metric": metric,
+            "dropout": dropout,
+        }
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
@@ -245,9 +249,7 @@ class TokenClassifier(TextModel):
             words, tags = tuple(split_words(text)), None
             if labels is not None:
                 tags = self._tags(labels[number], len(words), number, text)
-            sentences.append(Sentence(str(number), words, tags, (), ()))
-        if labels is not None and self._task.tags.rewritten:
-            self._task.tags.check(sentences, span_tags=False, unknown=False)
+            sentences.append(Sentence(str(number), words, tags))
         return self.preprocessor.rows(sentences, training=labels is not None)
 
     def _tags(self, given: Any, size: int, row: int, text: str) -> tuple[str, ...]:
@@ -262,9 +264,6 @@ class TokenClassifier(TextModel):
             )
         if not size:
             raise UserError(f"Row {row} has no words.")
-        if self._task.tags.rewritten:
-            # The dataset's tag names differ from the learned names.
-            return tuple(text_of(tag, "tags") for tag in given)
         return tuple(self.labels[self._lookup.index(tag, row)] for tag in given)
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> list[np.ndarray]:

@@ -22,7 +22,7 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
-from electra_tf.tasks.heads import POOLINGS
+from electra_tf.tasks.heads import mean_over_tokens
 from electra_tf.tasks.sentences import split_words
 
 # Poolings without weights.
@@ -283,7 +283,10 @@ class SentenceVectors:
 
     def _trace(self, pooling: str, layer: int | None) -> types.SimpleNamespace:
         """Returns the encoder with pooling, as the model that ``Outputs`` runs."""
-        _, pool = POOLINGS[pooling]
+
+        def pool(state: tf.Tensor, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+            is_mean = pooling == "mean"
+            return mean_over_tokens(state, inputs) if is_mean else state[:, 0]
 
         def infer(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
             states = self._encoder.states(inputs)

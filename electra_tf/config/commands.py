@@ -62,15 +62,13 @@ class PredictConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Group):
-    r"""Scores a fine-tuned model on a labeled table, or packs GLUE predictions.
+    r"""Scores a fine-tuned model on a labeled table.
 
     Examples:
       python -m electra_tf evaluate --model=runs/topics --input=dev.csv --text=body \
           --label=topic
-      python -m electra_tf evaluate --glue=submission.zip runs/cola runs/sst
 
-    The first prints the metrics of the task, as fine-tuning does for --eval. The second
-    packs the test predictions of several runs for the GLUE server.
+    Prints the metrics of the task, as fine-tuning does for --eval.
     """
 
     model: str | None = field(None, "Folder of a fine-tuning run, or a SavedModel.")
@@ -83,14 +81,6 @@ class EvaluateConfig(Group):
     label: tuple[str, ...] = field(("label",), "Column with the labels.")
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
-    glue: str | None = field(None, "Zip file to write for the GLUE server.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            self.glue is None or (self.model is None and self.input is None),
-            "--glue packs predictions of finished runs: leave out --model and --input.",
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -174,16 +174,6 @@ class TaggingConfig(Group):
     tag_column: str | None = field(
         None, "Column of the tags, likewise.", only_with=_TAGGING
     )
-    tag_encoding: Literal["given", "bioes"] = field(
-        "given",
-        "bioes: train on BIOES, as the original code, and predict IOB2.",
-        only_with=_TAGGING,
-    )
-    unknown_tags: Literal["error", "allow"] = field(
-        "error",
-        "Tags in evaluation data that the training data lacks: stop, or count wrong.",
-        only_with=_TAGGING,
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -372,7 +362,9 @@ class FinetuneConfig:
         "long_sentences": "split",
         "loss_reduction": "preset",
         "n_best_size": 20,
+        "tag_encoding": "given",
         "tag_metric": "task",
+        "unknown_tags": "error",
     }
 
     run: FinetuneRunConfig = dataclasses.field(default_factory=FinetuneRunConfig)

@@ -757,5 +757,5 @@ def finish(
 
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
-    finetuning_report.draw(data, answers[main], report, folder.path, job.log)
+    finetuning_report.draw(data, answers[main], folder.path, job.log)
     return report

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.folders.finetuning import METRICS, SUBMISSION
+from electra_tf.folders.finetuning import SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.tasks import plots
+from electra_tf.tasks import glue
 
 _MOST_CLASSES_SHOWN = 20
 Baseline = Mapping[str, Mapping[str, float]]
@@ -138,19 +137,16 @@ def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) 
         suffix = "" if split == data.eval_splits[0] else f"_{split}"
         path = str(folder / f"predictions{suffix}.tsv")
         data.task.write(answers[split], examples, path)
-        data.task.submit(answers[split], examples, split, str(folder / SUBMISSION))
+        if data.task.name in glue.ROWS and glue.is_unlabeled(split):
+            predictions = data.task.readable(answers[split])
+            target = str(folder / SUBMISSION)
+            glue.write_submission(data.task.name, predictions, split, target)
 
 
-def draw(
-    data: TaskData, answers: Any, report: Mapping[str, Any], folder: Path, log: Log
-) -> None:
-    """Plots the learning curves and the predictions; logs errors."""
-    task, main = data.task, data.eval_splits[0]
-    baseline = report["summary"][main][task.main_metric]["baseline"]
+def draw(data: TaskData, answers: Any, folder: Path, log: Log) -> None:
+    """Plots the predictions on the main split; logs errors."""
     try:
-        rows = files.read_json_lines(folder / METRICS)
-        plots.curves(rows, task.main_metric, baseline, str(folder))
-        task.picture(answers, data.examples[main], str(folder))
+        data.task.picture(answers, data.examples[data.eval_splits[0]], str(folder))
     except Exception as error:
         # A failed plot must not lose a trained model.
         message = " ".join(str(error).split())[:200]

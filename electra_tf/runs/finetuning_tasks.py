@@ -20,10 +20,10 @@ from electra_tf.config.finetuning import FinetuneConfig, FinetuneDataConfig
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
-from electra_tf.tasks import glue, text
+from electra_tf.tasks import glue
 from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.documentation import documentation_task
+from electra_tf.tasks.documentation import PackageParagraphs
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
 from electra_tf.tasks.squad import Question, SquadSource, find_squad_files
@@ -157,8 +157,11 @@ def _held_out(source: Callable[[str], list[Any]], split: str, log: Log) -> HeldO
 
 def _documentation(config: FinetuneConfig, log: Log) -> Task:
     log("reading the documentation of the installed packages")
-    return dataclasses.replace(
-        documentation_task(installed.prose),
+    return Classification(
+        name="documentation",
+        source=PackageParagraphs(installed.prose),
+        max_seq_length=64,
+        test_splits=(),
         class_weights=config.data.class_weights,
         **_head(config),
     )
@@ -196,8 +199,6 @@ def _tagging(
         name=name,
         source=source if eval_splits else _held_out(source, "dev", log),
         main_metric=metric,
-        encoding=options.tag_encoding,
-        unknown_tags=options.unknown_tags,
         dropout=config.recipe.head_dropout,
         eval_splits=eval_splits or ("dev",),
         test_splits=unlabeled if data.test else (),
@@ -262,15 +263,6 @@ TASKS: dict[str, TaskRow] = {
 
 # Minimum number of training examples to tune a threshold on a tenth of them.
 _FEWEST_TO_TUNE = 100
-_MOST_SHOWN = 12
-
-
-def _distribution(counts: dict[str, int]) -> str:
-    frequent = sorted(counts, key=counts.get, reverse=True)
-    total = sum(counts.values())
-    shown = (f"{x} {counts[x] / total:.1%}" for x in frequent[:_MOST_SHOWN])
-    more = ", ..." if frequent[_MOST_SHOWN:] else ""
-    return f"{len(counts)} labels: {', '.join(shown)}{more}"
 
 
 def _digest(examples: Sequence[Any], rows: Rows) -> str:
@@ -319,13 +311,6 @@ class TaskData:
         source = getattr(task, "source", None)
         whole = source.whole if isinstance(source, HeldOut) else examples
         self.task = task.prepare(whole)
-        labels = getattr(self.task, "labels", None) or ()
-        if text.are_numbers(labels):
-            log(
-                f"warning: the labels are {len(labels)} numbers ({labels[0]} to "
-                f"{labels[-1]}), and each becomes a class: did you mean "
-                "--task=regression?"
-            )
         self.train = examples
         if train_fraction != 1:
             count = max(1, round(len(examples) * train_fraction))
@@ -338,8 +323,6 @@ class TaskData:
             held_out = HeldOut(lambda _, whole=self.train: whole, "tuning")
             self.train, self.tuning = held_out("train"), held_out("tuning")
             log(f"{len(self.tuning)} training examples are held out for the threshold")
-        if counts := self.task.distribution(self.train):
-            log(_distribution(counts))
         main = self.task.eval_splits[0]
         # The only required split beside the training data.
         self.examples = {main: self.task.examples(main)}
@@ -377,7 +360,7 @@ class TaskData:
         log(
             f"{self.task.name}: {len(lengths)} training rows, {sizes}; mean "
             f"{np.mean(lengths):.0f} tokens, {np.mean(lengths == max_seq_length):.1%} "
-            f"reach {max_seq_length}"
+            f"fill --max_seq_length={max_seq_length}"
         )
 
     def tune(self, outputs: Outputs) -> None:

@@ -53,13 +53,10 @@ def scores(
 ) -> dict[str, Scores]:
     """Trains a probe on words, or on means over texts; returns its scores by split."""
     task, train = data.task, data.train_rows
-    if task.kind == "tagging":
-        pool, outputs = words, len(task.tags.learned)
-    else:
-        pool, outputs = mean_over_tokens, task.num_outputs
+    pool = words if task.kind == "tagging" else mean_over_tokens
     states = states_of(encoder, train, pool, batch_size)
     shift, scale = standardize(states)
-    probe = _fit(states, task, train, outputs)
+    probe = _fit(states, task, train, task.num_outputs)
     log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in probe.shares)}")
     by_split = {}
     for split in data.eval_splits:

@@ -205,10 +205,6 @@ class Task:
         """Returns a copy of the task tuned on predictions, such as its threshold."""
         return self
 
-    def distribution(self, examples: Examples) -> dict[str, int]:
-        """Returns the number of examples or words per label, or {}."""
-        return {}
-
     def augment(self, examples: Examples) -> list[Any]:
         """Returns the training examples with augmentation, such as swapped pairs."""
         return list(examples)
@@ -295,8 +291,14 @@ class Task:
         return metrics.intervals(*scorers, len(examples))
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
-        """Returns the reason why a training run counts as failed, or ""."""
-        return ""
+        """Returns a message if the main score does not beat the baseline, else ""."""
+        name = self.main_metric
+        if name not in baseline:
+            return ""
+        score, other = scores[name], baseline[name]
+        if score > other if self.greater_is_better else score < other:
+            return ""
+        return f"{name} {score:.2f} is not better than the baseline {other:.2f}"
 
     def details_of(self, answers: Any, examples: Examples) -> dict[str, Any]:
         """Returns per-class scores and the calibration error."""
@@ -311,11 +313,6 @@ class Task:
             ):
                 name = getattr(example, "id", number)
                 file.write(f"{name}\t{' '.join(str(answer).split())}\n")
-
-    def submit(
-        self, answers: Any, examples: Examples, split: str, folder: str
-    ) -> str | None:
-        """Writes the submission file of a benchmark; returns its path, or None."""
 
     def picture(self, answers: Any, examples: Examples, folder: str) -> str | None:
         """Draws a plot of the predictions; returns its path, or None."""
@@ -359,10 +356,3 @@ def keras_reduction(reduction: str) -> str:
     if reduction not in _REDUCTIONS:
         raise UserError(f"reduction is {reduction!r}; allowed are sum and mean.")
     return _REDUCTIONS[reduction]
-
-
-def not_above(name: str, scores: Scores, baseline: Scores) -> str:
-    """Returns a warning if the score does not beat the baseline, else ""."""
-    if scores[name] > baseline[name]:
-        return ""
-    return f"{name} {scores[name]:.2f} is not above the baseline {baseline[name]:.2f}"

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -157,7 +156,6 @@ def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> Text
         "eval_splits": tuple(s for s in row.files if s.startswith("dev")),
         "test_splits": tuple(filter(is_unlabeled, row.files)),
         "double_pairs": row.double_pairs,
-        "submission": Submission(name),
     }
     if row.labels is None:
         return Regression(label_range=(0.0, 5.0), **common)
@@ -281,68 +279,16 @@ class TfdsSource:
         return Example(str(int(example["idx"])), texts, label)
 
 
-# Rows of the test sets, which the benchmark's server requires.
-SUBMISSION_ROWS = {
-    **{"CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965},
-    **{"MNLI-m": 9796, "MNLI-mm": 9847, "QNLI": 5463, "RTE": 3000, "WNLI": 146},
-    "AX": 1104,
-}
+def write_submission(
+    name: str, predictions: Sequence[str], split: str, folder: str
+) -> str:
+    """Writes the predictions of a test split for the benchmark's server.
 
-
-@dataclasses.dataclass(frozen=True)
-class Submission:
-    """Writes predictions in the format of the benchmark's server."""
-
-    name: str
-
-    def __call__(self, answers: Sequence[str], split: str, folder: str) -> str | None:
-        """Writes an unlabeled split to ``folder``; returns the path, or None."""
-        if not is_unlabeled(split):
-            return None
-        row = ROWS[self.name]
-        path = os.path.join(folder, f"{row.submissions.get(split, row.folder)}.tsv")
-        with files.open_new(path) as file:
-            file.write("index\tprediction\n")
-            file.writelines(f"{i}\t{answer}\n" for i, answer in enumerate(answers))
-        return path
-
-
-def collect(runs: Sequence[str], output: str) -> None:
-    """Packs the submission files of several runs into a zip.
-
-    Raises ValueError if a file is missing, duplicated or has the wrong number of rows.
+    Returns the path, in ``folder``. A submission is a zip file of these files.
     """
-    folders: dict[str, str] = {}
-    for run in runs:
-        folder = os.path.join(run, "submission")
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        if not names:
-            raise UserError(
-                f"{run} has no submission files: it must be the --output_dir of a "
-                "finished GLUE run whose data folder has the test files."
-            )
-        for name in names:
-            if name in folders:
-                raise UserError(f"{name} is in {folders[name]} and in {folder}.")
-            folders[name] = folder
-    for name, folder in folders.items():
-        path, task = os.path.join(folder, name), name.removesuffix(".tsv")
-        with open(path, encoding="utf-8") as file:
-            rows = sum(1 for _ in file) - 1
-        if rows != SUBMISSION_ROWS.get(task, rows):
-            raise UserError(
-                f"{path} has {rows} predictions, but the test set of {task} has "
-                f"{SUBMISSION_ROWS[task]}: predict the complete test file."
-            )
-    missing = sorted(set(SUBMISSION_ROWS) - {n.removesuffix(".tsv") for n in folders})
-    if missing:
-        raise UserError(
-            f"Missing: {', '.join(missing)}. Add the runs of these tasks (AX comes "
-            "from MNLI)."
-        )
-    with (
-        files.replacing(output) as part,
-        zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive,
-    ):
-        for name, folder in sorted(folders.items()):
-            archive.write(os.path.join(folder, name), name)
+    row = ROWS[name]
+    path = os.path.join(folder, f"{row.submissions.get(split, row.folder)}.tsv")
+    with files.open_new(path) as file:
+        file.write("index\tprediction\n")
+        file.writelines(f"{i}\t{answer}\n" for i, answer in enumerate(predictions))
+    return path

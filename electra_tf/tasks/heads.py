@@ -5,7 +5,7 @@ Letters: B batch, S sequence, D hidden size, L layers, C outputs.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -31,12 +31,8 @@ def mean_over_tokens(hidden: tf.Tensor, inputs: Tensors) -> tf.Tensor:
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1))
 
 
-# Encoder outputs of each pooling (``reads`` of ``TaskModel``) and its function.
-POOLINGS = {
-    "cls": ("first", lambda hidden, inputs: hidden[:, 0]),
-    "mean": ("tokens", mean_over_tokens),
-    "layers": ("states", mean_over_tokens),
-}
+# Hidden states that each pooling reads (``reads`` of ``TaskModel``).
+POOLINGS = {"cls": "first", "mean": "tokens", "layers": "states"}
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -63,7 +59,6 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     """
 
     every_position = False
-    _poolings: ClassVar = POOLINGS
 
     def __init__(
         self,
@@ -82,8 +77,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
             )
         self.pooling = pooling
         self.num_states = num_states
-        self.reads, self._pool = self._poolings[pooling]
-        self._mix = self._mixture if self.reads == "states" else lambda hidden: hidden
+        self.reads = "tokens" if self.every_position else POOLINGS[pooling]
         self.hidden_size = hidden_size
         self.num_outputs = num_outputs
         self.dropout = dropout
@@ -103,10 +97,16 @@ class ClassificationHead(Serializable, keras.layers.Layer):
                 autocast=False,
             )
 
-    def _mixture(self, states: list[tf.Tensor]) -> tf.Tensor:
-        shares = tf.unstack(tf.nn.softmax(tf.convert_to_tensor(self.mixture)))
-        parts = zip(shares, states, strict=True)
-        return tf.add_n([share * tf.cast(state, tf.float32) for share, state in parts])
+    def _pool(self, hidden: Any, inputs: Tensors | None) -> tf.Tensor:
+        if self.every_position:
+            return hidden
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        if self.pooling == "layers":
+            shares = tf.unstack(tf.nn.softmax(tf.convert_to_tensor(self.mixture)))
+            parts = zip(shares, hidden, strict=True)
+            hidden = tf.add_n([share * tf.cast(h, tf.float32) for share, h in parts])
+        return mean_over_tokens(hidden, inputs)
 
     def call(
         self,
@@ -121,8 +121,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         Training with dropout needs ``seed``, int32 [2]. Mean pooling needs input_mask
         [B, S] in ``inputs``.
         """
-        vectors = self._pool(self._mix(hidden), inputs)
-        return self._logits(vectors, training, seed)
+        return self._logits(self._pool(hidden, inputs), training, seed)
 
     def _logits(
         self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
@@ -176,7 +175,6 @@ class TaggingHead(ClassificationHead):
     """
 
     every_position = True
-    _poolings: ClassVar = dict.fromkeys(POOLINGS, ("tokens", lambda hidden, _: hidden))
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

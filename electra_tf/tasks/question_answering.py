@@ -9,7 +9,6 @@ Letters: N questions, R rows (windows), B batch, S sequence.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,20 +18,41 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics, span_head, squad
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction, not_above
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import Tensors
-from electra_tf.tasks.span_head import Answer, IndependentSpanHead, SpanHead
+from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
 from electra_tf.tasks.squad import Question
 
 Questions = Sequence[Question]
-Answers = Sequence[Answer]
-_NOTES = ("char_start", "char_end", "max_context")
+# Columns for decoding, with their values at padding.
+_NOTES = {"char_start": -1, "char_end": -1, "max_context": 0}
 _HEADS = {"joint": SpanHead, "independent": IndependentSpanHead}
+ANSWERABLE_WEIGHT = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Predicted answer to a question: characters ``start`` to ``end`` (exclusive).
+
+    Both are -1 if no span is valid, as in an empty paragraph. ``score`` is the
+    probability of the span. ``null_odds`` is the minimum no-answer logit over all
+    windows, or 0 if the model does not predict it.
+    """
+
+    text: str
+    start: int = -1
+    end: int = -1
+    score: float = 0.0
+    null_odds: float = 0.0
+
+
+Answers = Sequence[Answer]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,14 +65,12 @@ class QuestionAnswering(Task):
         unanswerable: whether questions may have no answer (SQuAD 2.0).
         answerability: whether the model predicts answerability. The original code also
             does for SQuAD 1.1.
-        answerable_weight: weight of the answerability loss; start and end have 1/2.
         null_threshold: no-answer logit above which the answer is empty.
         max_query_length: maximum word pieces per question.
         doc_stride: word pieces between the starts of neighboring windows.
         max_answer_length: maximum word pieces per answer.
         span_head: "joint" predicts the end given the start, as XLNet does.
             "independent" has one linear layer for each, as BERT does.
-        n_best: maximum candidates per question.
         beam_size: number of starts, and of ends per start, in the beam.
 
     Examples:
@@ -67,13 +85,11 @@ class QuestionAnswering(Task):
     source: Callable[[str], list[Question]]
     unanswerable: bool = False
     answerability: bool = False
-    answerable_weight: float = 0.5
     null_threshold: float = -2.75
     max_query_length: int = 64
     doc_stride: int = 128
     max_answer_length: int = 30
     span_head: Literal["joint", "independent"] = "joint"
-    n_best: int = 20
     beam_size: int = 20
     max_seq_length: int = 512
     epochs: float = 2.0
@@ -138,7 +154,7 @@ class QuestionAnswering(Task):
         )
 
     def loss(self, reduction: str = "sum") -> dict[str, keras.losses.Loss]:
-        """Returns the losses of start, end (weight 1/2 each) and answerability."""
+        """Returns the losses of start, end and answerability, with weight 1/2 each."""
         reduction = keras_reduction(reduction)
         losses = {
             "start_logits": span_head.PositionLoss(0.5, reduction=reduction),
@@ -146,26 +162,47 @@ class QuestionAnswering(Task):
         }
         if self.answerability:
             losses["null_logits"] = span_head.AnswerabilityLoss(
-                self.answerable_weight, reduction=reduction
+                ANSWERABLE_WEIGHT, reduction=reduction
             )
         return losses
 
     def decode(
         self, outputs: Sequence[dict], rows: Rows, examples: Questions
     ) -> list[Answer]:
-        """Returns the best candidates and the minimum null odds over all windows."""
-        windows = collections.defaultdict(list)
-        for row, output in enumerate(outputs):
-            notes = {name: rows.notes[name][row] for name in _NOTES}
-            windows[rows.example[row]].append((output, notes))
-        limits = {"max_answer_length": self.max_answer_length, "n_best": self.n_best}
-        answers = []
-        for number, example in enumerate(examples):
-            shown = windows[number]
-            best = span_head.best_candidates(shown, example.context, **limits)
-            odds = min(float(output.get("null_logits", 0.0)) for output, _ in shown)
-            answers.append(Answer(best, odds))
-        return answers
+        """Returns the best answer and the minimum null odds over all windows."""
+        beam = max(len(output["start_index"]) for output in outputs)
+
+        def stacked(name: str) -> np.ndarray:
+            # Padding points at [CLS], which is not a valid answer.
+            shape = [beam] * np.ndim(outputs[0][name])
+            arrays = np.zeros([len(outputs), *shape], outputs[0][name].dtype)
+            for target, output in zip(arrays, outputs, strict=True):
+                target[tuple(map(slice, output[name].shape))] = output[name]
+            return arrays
+
+        names = ("start_index", "end_index", "start_log_probs", "end_log_probs")
+        beams = {name: stacked(name) for name in names}
+        # The beam of a short row may include padding.
+        last = max(beams["start_index"].max(), beams["end_index"].max())
+        width = max(rows.lengths.max(), last + 1)
+        every = np.arange(len(rows))
+        notes = {
+            name: rows.notes[name].pad(every, width, value)
+            for name, value in _NOTES.items()
+        }
+        notes["example"] = rows.example
+        best = span_head.best_span(beams, notes, self.max_answer_length)
+        odds = np.zeros(len(examples))
+        if self.answerability:
+            logits = np.array([output["null_logits"] for output in outputs])
+            odds = tf.math.segment_min(logits, rows.example).numpy()
+        columns = (best[name].numpy().tolist() for name in ("start", "end", "score"))
+        return [
+            Answer(example.context[max(start, 0) : max(end, 0)], start, end, score, odd)
+            for example, start, end, score, odd in zip(
+                examples, *columns, odds.tolist(), strict=True
+            )
+        ]
 
     def scorer(self, answers: Answers, examples: Questions) -> metrics.Scorer:
         """Compares all answers; returns a function from question indices to scores.
@@ -174,12 +211,12 @@ class QuestionAnswering(Task):
         """
         texts = [answer.text for answer in answers]
         right = [example.texts for example in examples]
+        raw = squad.raw_scores(texts, right, unanswerable=self.unanswerable)
         if not self.unanswerable:
-            values = squad.raw_scores_v1(texts, right)
             return lambda rows: {
-                name: 100 * float(value[rows].mean()) for name, value in values.items()
+                name: 100 * float(value[rows].mean()) for name, value in raw.items()
             }
-        raw, answerable = squad.raw_scores_v2(texts, right)
+        answerable = np.array([bool(labels) for labels in right])
         odds = np.array([answer.null_odds for answer in answers], np.float64)
         given = np.array([bool(text) for text in texts])
 
@@ -198,42 +235,22 @@ class QuestionAnswering(Task):
 
     def majority(self, train_examples: Questions, examples: Questions) -> Answers:
         """Returns empty answers."""
-        return [Answer((span_head.NOTHING,), 0.0)] * len(examples)
-
-    def distribution(self, examples: Questions) -> dict[str, int]:
-        """Counts answerable and unanswerable questions, for SQuAD 2.0."""
-        answerable = sum(bool(example.answers) for example in examples)
-        counts = {"answer": answerable, "no answer": len(examples) - answerable}
-        return counts if self.unanswerable else {}
-
-    def failure(self, answers: Answers, scores: Scores, baseline: Scores) -> str:
-        """Reports empty answers only, or an F1 not above the baseline."""
-        if not any(answer.text for answer in answers):
-            return "gives an empty answer to every question"
-        denied = (answer.null_odds > self.null_threshold for answer in answers)
-        if self.unanswerable and all(denied):
-            return "predicts no answer for every question"
-        return not_above("f1", scores, baseline)
+        return [Answer("")] * len(examples)
 
     def write(self, answers: Answers, examples: Questions, path: str) -> None:
-        """Writes predictions, nbest_predictions and null_odds in SQuAD's layout."""
-        named = {e.id: answer for e, answer in zip(examples, answers, strict=True)}
-        target = Path(path).with_suffix(".json")
-        squad.write_answers(named, target, null_odds=self.answerability)
+        """Writes predictions, and null_odds if known, as JSON by question id.
 
-    def submit(
-        self, answers: Answers, examples: Questions, split: str, folder: str
-    ) -> str | None:
-        """Writes SQuAD 2.0 predictions, with "" for no answer; returns the path."""
-        if not self.unanswerable:
-            return None
-        texts = {
-            e.id: "" if answer.null_odds > self.null_threshold else answer.text
-            for e, answer in zip(examples, answers, strict=True)
-        }
-        path = Path(folder) / f"{split}.json"
-        squad.write_by_id(path, texts)
-        return str(path)
+        Predictions ignore null_odds: the official SQuAD 2.0 script applies the
+        threshold. ``path`` is the file of predictions.
+        """
+        ids = [example.id for example in examples]
+        texts = [answer.text for answer in answers]
+        target = Path(path).with_suffix(".json")
+        files.write_json(target, dict(zip(ids, texts, strict=True)))
+        if self.answerability:
+            odds = [answer.null_odds for answer in answers]
+            target = target.with_name(target.name.replace("predictions", "null_odds"))
+            files.write_json(target, dict(zip(ids, odds, strict=True)))
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
@@ -271,8 +288,10 @@ class QuestionAnswering(Task):
     def comparable(
         self, outputs: Mapping[str, np.ndarray], length: int
     ) -> dict[str, np.ndarray]:
-        """Returns probabilities by position: rounding may reorder the beam."""
-        arrays = {"pairs": span_head.pair_probabilities(outputs, length)}
+        """Returns sorted probabilities: rounding may reorder the beam."""
+        starts = outputs["start_log_probs"][:, :, np.newaxis]
+        scores = np.exp(starts + outputs["end_log_probs"]).reshape(len(starts), -1)
+        arrays = {"probabilities": np.sort(scores)}
         if self.answerability:
             arrays["null_logits"] = outputs["null_logits"]
         return arrays

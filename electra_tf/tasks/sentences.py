@@ -1,20 +1,12 @@
-"""Sentences with one tag per word: file formats, tag schemes and span metrics.
-
-A span is (type, first word, word after the last). Span tags are O, or a letter and a
-type, such as B-PER. One rule decodes IOB1, IOB2 and BIOES, including invalid sequences.
-B and S start a span. I and E do so if the previous word is not in an open span of the
-same type. The rule is conlleval's for IOB, and seqeval's default mode for BIOES.
-"""
+"""Sentences with one tag per word: file formats, spans and span metrics."""
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +19,6 @@ CONLLU_COLUMNS = (
     *("ID", "FORM", "LEMMA", "UPOS", "XPOS"),
     *("FEATS", "HEAD", "DEPREL", "DEPS", "MISC"),
 )
-_SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*\S)")
 _SPLITS = {
     "train": re.compile(r"train"),
     "dev": re.compile(r"dev|valid|testa"),
@@ -51,30 +42,17 @@ def split_words(text: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """A sentence with its lines in the file, including comments.
-
-    ``id`` is its sent_id or position in the file. ``tags`` is None if unknown. ``at``
-    are the indices of the W words in ``lines``.
+    """A sentence of words, and its tags (None if unknown).
 
     Examples:
-        >>> sentence = et.tasks.Sentence("1", ("Ada", "wrote"), ("B-PER", "O"), (), ())
+        >>> sentence = et.tasks.Sentence("1", ("Ada", "wrote"), ("B-PER", "O"))
         >>> dict(zip(sentence.words, sentence.tags, strict=True))
         {'Ada': 'B-PER', 'wrote': 'O'}
     """
 
     id: str
     words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    lines: tuple[str, ...]
-    at: tuple[int, ...]
-
-    def with_column(self, cells: Sequence[str]) -> list[str]:
-        """Returns the lines with one more column, one cell per word."""
-        lines = list(self.lines)
-        for number, cell in zip(self.at, cells, strict=True):
-            separator = "\t" if "\t" in lines[number] else " "
-            lines[number] += separator + cell
-        return lines
+    tags: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,20 +106,18 @@ class SentenceSource:
         word = _number(self.word_column, conllu, "word", path)
         tag = _number(self.tag_column, conllu, "tag", path)
         for first, block in _blocks(lines):
-            rows = []
-            for offset, line in enumerate(block):
+            words, tags = [], []
+            for number, line in enumerate(block, first):
                 if conllu and not re.match(r"\d+\t", line):
                     continue
-                where = f"{path}, line {first + offset}"
+                where = f"{path}, line {number}"
                 cells = line.split("\t") if tabs else re.findall(r"[^ \t]+", line)
-                read_word = _cell(cells, word, "word", where)
-                read_tag = _tag(cells, tag, word, where) if labeled else ""
-                rows.append((offset, read_word, read_tag))
-            if rows:
-                at, words, tags = zip(*rows, strict=True)
-                ids = filter(None, map(_SENT_ID.match, block)) if conllu else ()
-                name = next((match[1] for match in ids), f"line {first}")
-                yield Sentence(name, words, tags if labeled else None, tuple(block), at)
+                words.append(_cell(cells, word, "word", where))
+                if labeled:
+                    tags.append(_tag(cells, tag, word, where))
+            if words:
+                known = tuple(tags) if labeled else None
+                yield Sentence(f"line {first}", tuple(words), known)
 
     def _table(self, path: str, labeled: bool) -> Iterator[Sentence]:
         table = read_table(path)
@@ -159,10 +135,7 @@ class SentenceSource:
                         f"{where}: {len(words)} words but {len(tags)} tags; there must "
                         "be one tag per word."
                     )
-            columns = (words,) if tags is None else (words, tags)
-            lines = tuple(map("\t".join, zip(*columns, strict=True)))
-            name = str(row.get("id", line))
-            yield Sentence(name, words, tags, lines, tuple(range(len(words))))
+            yield Sentence(str(row.get("id", line)), words, tags)
 
 
 def find_files(folder: str) -> dict[str, str]:
@@ -259,65 +232,46 @@ def is_span_tag(tag: str) -> bool:
     return _SPAN_TAG.fullmatch(tag) is not None
 
 
-def split_tag(tag: str) -> tuple[str, str]:
-    """Returns letter and type; the type may be empty or contain hyphens."""
-    letter, _, kind = tag.partition("-")
-    return letter, kind
-
-
-def begins(tag: str, before: str) -> bool:
-    """Whether ``tag`` starts a new span after ``before`` (O at the start)."""
-    letter, kind = split_tag(tag)
-    letter_before, kind_before = split_tag(before)
-    if letter == "O":
-        return False
-    return letter in "BS" or letter_before in "OES" or kind != kind_before
-
-
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Returns the spans of a sentence in order."""
+    """Returns the spans of a sentence in order: (type, first word, word after last).
+
+    One rule decodes IOB1, IOB2 and BIOES, including invalid sequences. B and S start a
+    span. I and E do so if the previous word is not in an open span of the same type.
+    The rule is conlleval's for IOB, and seqeval's default mode for BIOES.
+    """
     closed: list[Span] = []
-    before, start = "O", 0
+    before, kind_before, start = "O", "", 0
     # The appended O closes the last span.
     for number, tag in enumerate([*tags, "O"]):
-        letter, _ = split_tag(tag)
-        if split_tag(before)[0] != "O" and (letter == "O" or begins(tag, before)):
-            closed.append((split_tag(before)[1], start, number))
-        if begins(tag, before):
+        letter, _, kind = tag.partition("-")
+        continues = letter in "IE" and before in "BI" and kind == kind_before
+        if before != "O" and not continues:
+            closed.append((kind_before, start, number))
+        if not continues:
             start = number
-        before = tag
+        before, kind_before = letter, kind
     return closed
 
 
-def tags_of(
-    of_sentence: Iterable[Span], length: int, scheme: Literal["iob2", "bioes"]
-) -> list[str]:
-    """Returns the tags of a sentence of ``length`` words; spans must not overlap."""
-    tags = ["O"] * length
-    for kind, start, end in of_sentence:
-        ending = f"-{kind}" if kind else ""
-        letters = ["B"] + ["I"] * (end - start - 1)
-        if scheme == "bioes":
-            letters[-1] = "E" if len(letters) > 1 else "S"
-        tags[start:end] = [letter + ending for letter in letters]
-    return tags
-
-
-def span_counts(
+def tag_counts(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """Counts correct, labeled and predicted spans per sentence, int64 [N, 3]."""
-    counts = np.zeros([len(labels), 3], np.int64)
+    """Counts by sentence, int64 [N, 5], for ``tag_shares``.
+
+    They are correct tags, words, and correct, labeled and predicted spans.
+    """
+    counts = np.zeros([len(labels), 5], np.int64)
     for row, gold, answer in zip(counts, labels, predictions, strict=True):
+        right = sum(tag == other for tag, other in zip(gold, answer, strict=True))
         wanted, given = set(spans(gold)), set(spans(answer))
-        row[:] = len(wanted & given), len(wanted), len(given)
+        row[:] = right, len(gold), len(wanted & given), len(wanted), len(given)
     return counts
 
 
 def span_shares(counts: np.ndarray) -> dict[str, float]:
-    """Computes micro-averaged scores from summed ``span_counts``, [3].
+    """Returns precision, recall and F1 from correct, labeled and predicted spans, [3].
 
-    Precision, recall and F1 are in [0, 1], and 0 if their denominator is 0.
+    They are in [0, 1], and 0 if their denominator is 0.
     """
     right, labeled, predicted = counts.tolist()
     return {
@@ -325,112 +279,3 @@ def span_shares(counts: np.ndarray) -> dict[str, float]:
         "precision": right / max(predicted, 1),
         "recall": right / max(labeled, 1),
     }
-
-
-def word_counts(
-    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
-) -> np.ndarray:
-    """Counts correct tags and words per sentence, int64 [N, 2]."""
-    counts = np.zeros([len(labels), 2], np.int64)
-    for row, *both in zip(counts, labels, predictions, strict=True):
-        pairs = list(zip(*both, strict=True))
-        row[:] = sum(tag == answer for tag, answer in pairs), len(pairs)
-    return counts
-
-
-@dataclasses.dataclass(frozen=True)
-class TagSet:
-    """Tag set of a task.
-
-    ``learned`` are the tags in the order of the model's outputs. ``fallback``, O or the
-    most frequent tag, is for words without word pieces. If ``rewritten``, the model
-    learns spans as BIOES, and predictions are converted back to IOB2.
-    """
-
-    learned: tuple[str, ...]
-    fallback: str
-    rewritten: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        sentences: Iterable[Sequence[str]],
-        *,
-        span_tags: bool,
-        encoding: Literal["given", "bioes"],
-    ) -> TagSet:
-        """Collects the tags of training sentences.
-
-        Raises ValueError for fewer than two tags. Also raises it for tags that are not
-        span tags, if ``span_tags`` is set or ``encoding`` is "bioes".
-        """
-        given = collections.Counter(tag for tags in sentences for tag in tags)
-        wrong = [tag for tag in given if not is_span_tag(tag)]
-        if wrong and (span_tags or encoding == "bioes"):
-            raise UserError(
-                f"The training data has the tag {wrong[0]!r}, but the tags of spans "
-                "are O, B-X, I-X, E-X and S-X. For tags of single words use "
-                "--task=pos, without --tag_encoding=bioes."
-            )
-        if len(given) < 2:
-            raise UserError(
-                f"All {given.total()} words of the training data have the tag "
-                f"{next(iter(given))!r}: there is nothing to learn."
-            )
-        is_bioes = any(split_tag(tag)[0] in ("E", "S") for tag in given)
-        rewritten = encoding == "bioes" and not is_bioes
-        if rewritten:
-            learned = map(_as_bioes, sentences)
-            given = collections.Counter(tag for tags in learned for tag in tags)
-        fallback = "O" if "O" in given else given.most_common(1)[0][0]
-        return cls(tuple(sorted(given)), fallback, rewritten)
-
-    def check(
-        self, sentences: Iterable[Sentence], *, span_tags: bool, unknown: bool
-    ) -> None:
-        """Raises ValueError if the model cannot predict a tag of evaluation data.
-
-        ``span_tags`` requires span tags. ``unknown`` allows tags, or types of spans,
-        that are not in the training data.
-        """
-        span_tags = span_tags or self.rewritten
-
-        def part(tag: str) -> Any:
-            # Only the type must be known: letters may differ between splits.
-            return (tag == "O", split_tag(tag)[1]) if span_tags else tag
-
-        known = {part(tag) for tag in self.learned}
-        for sentence in sentences:
-            for word, tag in zip(sentence.words, sentence.tags or (), strict=False):
-                where = f"Sentence {sentence.id} has the tag {tag!r} (of {word!r})"
-                if span_tags and not is_span_tag(tag):
-                    raise UserError(
-                        f"{where}, but the tags of spans are O, B-X, I-X, E-X and S-X. "
-                        "Correct the tag, or use --task=pos for tags of single words."
-                    )
-                if not unknown and part(tag) not in known:
-                    raise UserError(
-                        f"{where}, which the training data lacks: it has "
-                        f"{', '.join(self.learned)}. Correct the tag, add training "
-                        "sentences with it, or count it as wrong with "
-                        "--unknown_tags=allow."
-                    )
-
-    def learn(self, tags: Sequence[str]) -> Sequence[str]:
-        """Converts the tags of a sentence to the learned scheme."""
-        return _as_bioes(tags) if self.rewritten else tags
-
-    def answer(self, tags: Sequence[str]) -> list[str]:
-        """Converts predicted tags of a sentence to the data's scheme."""
-        pairs = itertools.pairwise(["O", *tags])
-        return [self.answer_tag(tag, before) for before, tag in pairs]
-
-    def answer_tag(self, tag: str, before: str) -> str:
-        """Converts ``tag`` after ``before`` (O at the start) to the data's scheme."""
-        if not self.rewritten or tag == "O":
-            return tag
-        return ("B" if begins(tag, before) else "I") + tag[1:]
-
-
-def _as_bioes(tags: Sequence[str]) -> list[str]:
-    return tags_of(spans(tags), len(tags), "bioes")

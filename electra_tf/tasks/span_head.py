@@ -1,8 +1,7 @@
 """Span head for question answering, its losses, and decoding of its beam.
 
 As in the original code, the head is XLNet's: start, end given the start, and
-answerability. Valid candidates lie in the paragraph, do not end before they start and
-are not too long. Their window has the most context around the start.
+answerability.
 
 Letters: B batch, R rows (windows), S sequence, D hidden size, H hidden layer size,
 K beam size.
@@ -10,8 +9,6 @@ K beam size.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,7 +19,6 @@ from electra_tf.layers.plain import gelu
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense
-from electra_tf.tasks.encoding import padded
 from electra_tf.tasks.heads import Tensors
 
 # Added to logits of positions that cannot be answers, as in the original code.
@@ -223,124 +219,15 @@ class AnswerabilityLoss(PositionLoss):
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """Candidate answer: characters ``start`` to ``end`` (exclusive) of the paragraph.
-
-    Both are -1 for no answer. ``end_log_prob`` is conditional on the start.
-    """
-
-    text: str
-    start: int
-    end: int
-    start_log_prob: float
-    end_log_prob: float
-
-    @property
-    def score(self) -> float:
-        """Joint log-probability of start and end."""
-        return self.start_log_prob + self.end_log_prob
-
-
-# Used if no candidate is valid, for example in an empty paragraph.
-NOTHING = Candidate("", -1, -1, FORBIDDEN, FORBIDDEN)
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """Predicted answer to a question.
-
-    ``candidates`` are the best answers with unique texts, best first, at least one.
-    ``null_odds`` is the minimum no-answer logit over all windows, or 0 if the model
-    does not predict it.
-    """
-
-    candidates: tuple[Candidate, ...]
-    null_odds: float
-
-    @property
-    def text(self) -> str:
-        """Text of the best candidate."""
-        return self.candidates[0].text
-
-    def probabilities(self) -> np.ndarray:
-        """Returns the softmax of the candidates' scores."""
-        scores = np.array([candidate.score for candidate in self.candidates])
-        shares = np.exp(scores - scores.max())
-        return shares / shares.sum()
-
-
-def best_candidates(
-    rows: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]],
-    context: str,
-    *,
-    max_answer_length: int,
-    n_best: int,
-) -> tuple[Candidate, ...]:
-    """Returns the ``n_best`` best answers to one question.
-
-    Each row holds the head's outputs for a window, and its char_start, char_end and
-    max_context, [S]. Answers have at most ``max_answer_length`` word pieces.
-    """
-    by_row = [_allowed(*row, max_answer_length) for row in rows]
-    columns = [np.concatenate(parts) for parts in zip(*by_row, strict=True)]
-    order = np.argsort(-(columns[2] + columns[3]), kind="stable")
-    candidates: dict[str, Candidate] = {}
-    for index in order:
-        begin, end, *log_probs = (column[index].item() for column in columns)
-        text = context[begin:end]
-        candidates.setdefault(text, Candidate(text, begin, end, *log_probs))
-        if len(candidates) == n_best:
-            break
-    return tuple(candidates.values()) or (NOTHING,)
-
-
-def _allowed(
-    outputs: Mapping[str, np.ndarray],
-    notes: Mapping[str, np.ndarray],
-    max_answer_length: int,
-) -> list[np.ndarray]:
-    """Returns start and end characters and log-probabilities of valid candidates."""
-
-    def look_up(name: str, index: np.ndarray, fill: int) -> np.ndarray:
-        # Padding positions are past the end of the row.
-        return np.append(notes[name], fill)[np.minimum(index, len(notes[name]))]
-
-    end = outputs["end_index"]  # [K, K]
-    start = np.broadcast_to(outputs["start_index"][:, np.newaxis], end.shape)
-    begins, ends = look_up("char_start", start, -1), look_up("char_end", end, -1)
-    shows_most = look_up("max_context", start, 0)
-    allowed = _may_answer(start, end, begins, ends, shows_most, max_answer_length)
-    log_probs = np.broadcast_to(outputs["start_log_probs"][:, np.newaxis], end.shape)
-    columns = (begins, ends, log_probs, outputs["end_log_probs"])
-    return [column[allowed] for column in columns]
-
-
-def _may_answer(
-    start: Any, end: Any, begins: Any, ends: Any, shows_most: Any, most: int
-) -> Any:
-    """Whether token pairs are valid answers, for NumPy arrays or tensors."""
-    in_paragraph = (begins >= 0) & (ends >= 0)
-    return in_paragraph & (shows_most == 1) & (end >= start) & (end - start < most)
-
-
-def pair_probabilities(outputs: Mapping[str, np.ndarray], length: int) -> np.ndarray:
-    """Returns probabilities by start and end, [B, S, S]; 0 outside of the beam."""
-    end = outputs["end_index"]  # [B, K, K]
-    pairs = np.zeros([len(end), length, length])
-    row = np.arange(len(end))[:, np.newaxis, np.newaxis]
-    start = outputs["start_index"][:, :, np.newaxis]
-    start_log_probs = outputs["start_log_probs"][:, :, np.newaxis]
-    pairs[row, start, end] = np.exp(start_log_probs + outputs["end_log_probs"])
-    return pairs
-
-
 def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tensors:
-    """``best_candidates`` in TensorFlow, with one candidate.
+    """Returns the most probable answer over all windows of each question.
 
-    ``inputs`` are char_start, char_end and max_context [R, S], and sorted example,
-    int64 [R], with at least one row per question. Returns start and end, characters of
-    the paragraph, int32 [B], -1 for none, and score, their probability, float32 [B].
+    Valid answers lie in the paragraph, do not end before they start and have at most
+    ``max_answer_length`` word pieces. Their window has the most context around the
+    start. ``inputs`` are char_start, char_end and max_context [R, S], and sorted
+    example, int64 [R], with at least one row per question. Returns start and end,
+    characters of the paragraph, int32 [B], -1 for none, and score, their probability,
+    float32 [B].
     """
     end = outputs["end_index"]  # [R, K, K]
     start = tf.broadcast_to(outputs["start_index"][:, :, tf.newaxis], tf.shape(end))
@@ -349,24 +236,27 @@ def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tens
         return tf.gather(inputs[name], index, batch_dims=1)
 
     begins, ends = look_up("char_start", start), look_up("char_end", end)
-    shows_most = look_up("max_context", start)
-    allowed = _may_answer(start, end, begins, ends, shows_most, max_answer_length)
+    shows_most = look_up("max_context", start) == 1
     score = outputs["start_log_probs"][:, :, tf.newaxis] + outputs["end_log_probs"]
+    allowed = (begins >= 0) & (ends >= 0) & shows_most & (end >= start)
+    # The comparison with -inf excludes NaN.
+    allowed &= (end - start < max_answer_length) & (score > -np.inf)
     score = tf.where(allowed, score, -np.inf)
 
-    def by_question(values: tf.Tensor) -> tf.RaggedTensor:
-        """Reshapes [R, K, K] to [B, rows of the question * K * K]."""
+    def flat(values: tf.Tensor) -> tf.Tensor:
         rows, starts, ends = tf.unstack(tf.shape(values))
-        flat = tf.reshape(values, [rows, starts * ends])
-        grouped = tf.RaggedTensor.from_value_rowids(flat, inputs["example"])
-        return grouped.merge_dims(1, 2)
+        return tf.reshape(values, [rows, starts * ends])
 
-    scores = padded(by_question(score), -np.inf)
-    best = tf.argmax(scores, axis=1)
-    highest = tf.reduce_max(scores, axis=1)
+    score, example = flat(score), inputs["example"]
+    best = tf.argmax(score, axis=1)  # [R]
+    row_score = tf.reduce_max(score, axis=1)
+    highest = tf.math.segment_max(row_score, example)  # [B]
+    rows = tf.range(tf.size(example, tf.int64))
+    wins = row_score == tf.gather(highest, example)
+    first = tf.math.segment_min(tf.where(wins, rows, tf.int64.max), example)
 
     def chosen(values: tf.Tensor) -> tf.Tensor:
-        picked = tf.gather(padded(by_question(values), -1), best, batch_dims=1)
-        return tf.where(highest > -np.inf, picked, -1)
+        by_row = tf.gather(flat(values), best, batch_dims=1)
+        return tf.where(highest > -np.inf, tf.gather(by_row, first), -1)
 
     return {"start": chosen(begins), "end": chosen(ends), "score": tf.exp(highest)}

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0: data files, official metrics and prediction files.
+"""SQuAD 1.1 and 2.0: data files and official metrics.
 
 Scores are in [0, 1] and compare each answer with the best-matching label. N is the
 number of questions.
@@ -9,13 +9,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import json
-import operator
 import os
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,6 @@ import numpy as np
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.errors import UserError
-from electra_tf.tasks.span_head import Answer
 from electra_tf.tasks.tables import read_text
 
 Texts = Sequence[str]
@@ -109,9 +105,8 @@ class SquadSource:
                     "written by id."
                 )
             return questions
-        if count > 1:
-            # Combined files, such as SQuAD and its translation, may share ids.
-            questions = _with_ids_once(questions)
+        # Combined files, such as SQuAD and its translation, may share ids.
+        questions = _with_unique_ids(questions)
         located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
             self.log(
@@ -158,15 +153,14 @@ class SquadSource:
         )
 
 
-def _with_ids_once(questions: Sequence[Question]) -> list[Question]:
+def _with_unique_ids(questions: Sequence[Question]) -> list[Question]:
     """Appends #2, #3, ... to repeated ids."""
     seen: set[str] = set()
     unique = []
     for question in questions:
-        name, number = question.id, 1
-        while name in seen:
-            number += 1
-            name = f"{question.id}#{number}"
+        names = (f"{question.id}#{number}" for number in itertools.count(2))
+        chosen = itertools.chain([question.id], names)
+        name = next(each for each in chosen if each not in seen)
         seen.add(name)
         unique.append(dataclasses.replace(question, id=name))
     return unique
@@ -207,32 +201,30 @@ def exact_match(answer: str, right: str) -> float:
     return float(normalize_answer(answer) == normalize_answer(right))
 
 
-def token_f1(answer: str, right: str) -> float:
-    """SQuAD 1.1 token F1: F1 of the two bags of words, 0.0 if either is empty."""
+def token_f1(answer: str, right: str, empty: float) -> float:
+    """F1 of the two bags of words; ``empty`` if both have no word."""
     given, wanted = normalize_answer(answer).split(), normalize_answer(right).split()
+    if not given and not wanted:
+        return empty
     common = sum((collections.Counter(given) & collections.Counter(wanted)).values())
-    return 2 * common / (len(given) + len(wanted)) if common else 0.0
+    return 2 * common / (len(given) + len(wanted))
 
 
-def token_f1_or_none(answer: str, right: str) -> float:
-    """SQuAD 2.0 token F1: 1.0 if both answers are empty."""
-    if not normalize_answer(answer) and not normalize_answer(right):
-        return 1.0
-    return token_f1(answer, right)
+def raw_scores(
+    answers: Texts, right: Sequence[Texts], *, unanswerable: bool
+) -> dict[str, np.ndarray]:
+    """Returns exact_match and f1 of each answer, [N], with the best label.
 
-
-def _best(
-    metric: Callable[[str, str], float], answers: Texts, right: Sequence[Texts]
-) -> np.ndarray:
-    """Returns the maximum of the metric over the labels of each question, [N]."""
-    pairs = zip(answers, right, strict=True)
-    return np.array([max(metric(given, one) for one in ones) for given, ones in pairs])
-
-
-def raw_scores_v1(answers: Texts, right: Sequence[Texts]) -> dict[str, np.ndarray]:
-    """Returns exact_match and f1 of each answer, [N]; every question needs a label."""
-    metrics = {"exact_match": exact_match, "f1": token_f1}
-    return {name: _best(metric, answers, right) for name, metric in metrics.items()}
+    ``right`` holds the labels. They may be empty if ``unanswerable`` (SQuAD 2.0); an
+    empty answer is then right.
+    """
+    if unanswerable:
+        right = [list(filter(normalize_answer, texts)) or [""] for texts in right]
+    pairs = list(zip(answers, right, strict=True))
+    empty = float(unanswerable)
+    exact = [max(exact_match(given, one) for one in ones) for given, ones in pairs]
+    f1 = [max(token_f1(given, one, empty) for one in ones) for given, ones in pairs]
+    return {"exact_match": np.array(exact), "f1": np.array(f1)}
 
 
 def means_v2(
@@ -244,43 +236,24 @@ def means_v2(
 ) -> dict[str, float]:
     """SQuAD 2.0 exact match and F1, at a fixed and at the best threshold.
 
-    ``raw`` are the scores of ``raw_scores_v2``, and ``given`` marks non-empty answers.
+    ``raw`` are the scores of ``raw_scores``, and ``given`` marks non-empty answers.
     An answer counts as empty if its null odds exceed the threshold. Returns exact_match
     and f1, and both with the prefixes has_answer_ and no_answer_ if there are such
     questions. Also returns best_exact_match and best_f1 with their thresholds.
     """
     every = np.full(len(odds), True)
     groups = {"": every, "has_answer_": answerable, "no_answer_": ~answerable}
+    decided = {n: np.where(odds > threshold, ~answerable, x) for n, x in raw.items()}
     scores = {
-        group + name: float(np.mean(decided(values, odds, answerable, threshold)[rows]))
+        group + name: float(np.mean(values[rows]))
         for group, rows in groups.items()
-        for name, values in raw.items()
+        for name, values in decided.items()
         if np.any(rows)
     }
     for name, values in raw.items():
         best, at = best_threshold(values, odds, answerable, given)
         scores |= {f"best_{name}": best, f"best_{name}_threshold": at}
     return scores
-
-
-def raw_scores_v2(
-    answers: Texts, right: Sequence[Texts]
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Returns exact_match and f1 by question, [N], and answerability, bool [N].
-
-    ``right`` holds the labels, empty for unanswerable questions.
-    """
-    wanted = [list(filter(normalize_answer, texts)) or [""] for texts in right]
-    metrics = {"exact_match": exact_match, "f1": token_f1_or_none}
-    raw = {name: _best(metric, answers, wanted) for name, metric in metrics.items()}
-    return raw, np.array([bool(texts) for texts in right])
-
-
-def decided(
-    values: np.ndarray, odds: np.ndarray, answerable: np.ndarray, threshold: float
-) -> np.ndarray:
-    """Returns scores [N] with empty answers above the threshold."""
-    return np.where(odds > threshold, ~answerable, values)
 
 
 def best_threshold(
@@ -297,39 +270,3 @@ def best_threshold(
     index = int(np.argmax(totals))
     threshold = float(odds[order[index - 1]]) if index else 0.0
     return float(totals[index] / len(odds)), threshold
-
-
-def write_answers(named: Mapping[str, Answer], path: Path, *, null_odds: bool) -> None:
-    """Writes predictions, nbest_predictions and null_odds as JSON by question id.
-
-    Predictions ignore null_odds: the official SQuAD 2.0 script applies the threshold.
-    ``path`` is the file of predictions and determines the other two.
-    """
-    kinds = {"predictions": operator.attrgetter("text"), "nbest_predictions": _n_best}
-    if null_odds:
-        kinds["null_odds"] = operator.attrgetter("null_odds")
-    for kind, of_answer in kinds.items():
-        content = {name: of_answer(answer) for name, answer in named.items()}
-        write_by_id(path.with_name(path.name.replace("predictions", kind)), content)
-
-
-def _n_best(answer: Answer) -> list[dict[str, Any]]:
-    pairs = zip(answer.candidates, answer.probabilities(), strict=True)
-    return [
-        {
-            "text": candidate.text,
-            "probability": float(probability),
-            "start_logit": candidate.start_log_prob,
-            "end_logit": candidate.end_log_prob,
-            "start": candidate.start,
-            "end": candidate.end,
-        }
-        for candidate, probability in pairs
-    ]
-
-
-def write_by_id(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file for the official scripts."""
-    # Not files.write_json, which escapes non-ASCII characters.
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    files.write_text(path, text + "\n")

@@ -20,21 +20,22 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.tasks import metrics, plots
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
-from electra_tf.tasks.encoding import padded
+from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.sentences import (
     Sentence,
-    TagSet,
-    span_counts,
+    is_span_tag,
     span_shares,
     spans,
-    word_counts,
+    tag_counts,
 )
 
+_BATCH = 1024
 Sentences = Sequence[Sentence]
 
 
@@ -85,12 +86,10 @@ class Tagging(Task):
 
     Attributes:
         main_metric: "f1" of the spans of B-, I-, E- and S- tags, or "accuracy".
-        encoding: tags to train on: "given", or "bioes" to convert spans to BIOES.
-            Predictions are then IOB2, or BIOES if the data is.
-        unknown_tags: "error" rejects evaluation tags (span types for "f1") that are not
-            in the training data. "allow" counts them as wrong.
         dropout: rate before the linear layer; the original code has no dropout.
-        tags: tag set of the model; None until ``prepare``.
+        labels: tags in the order of the model's outputs; None until ``prepare``.
+            Tags of evaluation data that they lack count as wrong.
+        fallback: tag of words without word pieces: O, or the most frequent tag.
 
     Examples:
         >>> from pathlib import Path
@@ -105,24 +104,50 @@ class Tagging(Task):
     name: str
     source: Callable[[str], list[Sentence]]
     main_metric: Literal["f1", "accuracy"] = "f1"
-    encoding: Literal["given", "bioes"] = "given"
-    unknown_tags: Literal["error", "allow"] = "error"
     dropout: float = 0.1
     max_seq_length: int = 256
     eval_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
-    tags: TagSet | None = None
+    labels: tuple[str, ...] | None = None
+    fallback: str = "O"
 
     kind = "tagging"
     splits_long = True
 
     def prepare(self, train_examples: Sentences) -> Tagging:
-        """Returns the task with the tags of the training data; see ``TagSet.of``."""
-        if self.tags is not None:
+        """Returns the task with the tags of the training data.
+
+        Raises ValueError for fewer than two tags, and for "f1" for tags that are not
+        span tags.
+        """
+        if self.labels is not None:
             return self
-        tags = [example.tags for example in train_examples]
-        learned = TagSet.of(tags, span_tags=self._spans, encoding=self.encoding)
-        return dataclasses.replace(self, tags=learned)
+        self._check(train_examples)
+        counts = collections.Counter(t for e in train_examples for t in e.tags)
+        if len(counts) < 2:
+            raise UserError(
+                f"All {counts.total()} words of the training data have the tag "
+                f"{next(iter(counts))!r}: there is nothing to learn."
+            )
+        fallback = "O" if "O" in counts else counts.most_common(1)[0][0]
+        labels = tuple(sorted(counts))
+        return dataclasses.replace(self, labels=labels, fallback=fallback)
+
+    def _check(self, examples: Sentences) -> None:
+        """Raises ValueError if spans are scored and a tag is not a span tag."""
+        for example in examples if self._spans else ():
+            for word, tag in zip(example.words, example.tags or (), strict=False):
+                if not is_span_tag(tag):
+                    raise UserError(
+                        f"Sentence {example.id} has the tag {tag!r} (of {word!r}), but "
+                        "the tags of spans are O, B-X, I-X, E-X and S-X. Correct the "
+                        "tag, or use --task=pos for tags of single words."
+                    )
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of tags."""
+        return len(self.labels)
 
     @property
     def _spans(self) -> bool:
@@ -144,12 +169,11 @@ class Tagging(Task):
         inputs = {"input_ids": ids, "segment_ids": zeros}
         pad_id = tokenizer.vocabulary.pad_id
         if not training:
-            unknown = self.unknown_tags == "allow"
-            self.tags.check(examples, span_tags=self._spans, unknown=unknown)
+            self._check(examples)
             notes = {"word": pieces.word}
             return Rows(inputs, {}, pieces.sentence, pad_id=pad_id, notes=notes)
-        index = {tag: number for number, tag in enumerate(self.tags.learned)}
-        tags = [[index[t] for t in self.tags.learn(e.tags)] for e in examples]
+        index = {tag: number for number, tag in enumerate(self.labels)}
+        tags = [[index[tag] for tag in example.tags] for example in examples]
         flat = np.concatenate(tags).astype(np.int32)
         word, starts = pieces.word.values, np.cumsum([0, *map(len, tags)])
         owner = np.repeat(pieces.sentence, pieces.word.lengths)
@@ -162,7 +186,7 @@ class Tagging(Task):
         """Returns a new tagging head."""
         return TaggingHead(
             encoder.hidden_size,
-            len(self.tags.learned),
+            self.num_outputs,
             dropout=self.dropout,
             dtype=encoder.dtype_policy,
             name="tagging_head",
@@ -185,8 +209,8 @@ class Tagging(Task):
     def decode(
         self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sentences
     ) -> list[TaggedWords]:
-        """Returns the tags of each sentence in the data's scheme."""
-        tags = [[self.tags.fallback] * len(example.words) for example in examples]
+        """Returns the tags of each sentence."""
+        tags = [[self.fallback] * len(example.words) for example in examples]
         values = [np.zeros(len(example.words), np.float32) for example in examples]
         for row, logits in enumerate(outputs):
             sentence, word = rows.example[row], rows.notes["word"][row]
@@ -194,9 +218,8 @@ class Tagging(Task):
             probabilities = tf.nn.softmax(logits[at]).numpy()
             values[sentence][word[at]] = probabilities.max(axis=1)
             for position, best in zip(word[at], probabilities.argmax(1), strict=True):
-                tags[sentence][position] = self.tags.learned[best]
-        answered = (tuple(self.tags.answer(learned)) for learned in tags)
-        return list(map(TaggedWords, answered, values))
+                tags[sentence][position] = self.labels[best]
+        return list(map(TaggedWords, map(tuple, tags), values))
 
     def score(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scores:
         """Returns the scores and the number of words without word pieces."""
@@ -208,22 +231,15 @@ class Tagging(Task):
         self, answers: Sequence[TaggedWords], examples: Sentences
     ) -> metrics.Scorer:
         """Returns a function from indices of sentences to their scores."""
-        counts = self._counts(answers, examples)
-        return lambda rows: self._shares(counts[rows].sum(0))
+        counts = tag_counts([e.tags for e in examples], [a.tags for a in answers])
 
-    def _counts(
-        self, answers: Sequence[TaggedWords], examples: Sentences
-    ) -> np.ndarray:
-        """Returns word and span counts of each sentence, int64 [N, 2 or 5]."""
-        both = [e.tags for e in examples], [answer.tags for answer in answers]
-        more = [span_counts(*both)] if self._spans else []
-        return np.concatenate([word_counts(*both), *more], axis=1)
+        def scores(rows: np.ndarray) -> Scores:
+            right, words, *of_spans = counts[rows].sum(0)
+            shares = span_shares(np.array(of_spans)) if self._spans else {}
+            shares["accuracy"] = float(right / max(words, 1))
+            return {name: 100 * share for name, share in shares.items()}
 
-    def _shares(self, counts: np.ndarray) -> Scores:
-        """Returns the scores, in percent, of summed ``_counts``."""
-        shares = span_shares(counts[2:]) if self._spans else {}
-        shares["accuracy"] = float(counts[0] / max(counts[1], 1))
-        return {name: 100 * share for name, share in shares.items()}
+        return scores
 
     def majority(
         self, train_examples: Sentences, examples: Sentences
@@ -238,10 +254,6 @@ class Tagging(Task):
         tags = [tuple(best.get(w, best[None]) for w in e.words) for e in examples]
         sure = (np.ones(len(each), np.float32) for each in tags)
         return list(map(TaggedWords, tags, sure))
-
-    def distribution(self, examples: Sentences) -> dict[str, int]:
-        """Returns the number of words per tag."""
-        return dict(collections.Counter(tag for e in examples for tag in e.tags))
 
     def details_of(
         self, answers: Sequence[TaggedWords], examples: Sentences
@@ -270,26 +282,19 @@ class Tagging(Task):
             "calibration_error": metrics.calibration_error(right, probabilities),
         }
 
-    def failure(
-        self, answers: Sequence[TaggedWords], scores: Scores, baseline: Scores
-    ) -> str:
-        """Reports a constant prediction or a main score of zero."""
-        given = {tag for answer in answers for tag in answer.tags}
-        if len(given) == 1:
-            return f"answers {given.pop()} to every word"
+    def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
+        """Returns a message if the main score is 0, else ""."""
         return "" if scores[self.main_metric] > 0 else f"{self.main_metric} is 0"
 
     def write(
         self, answers: Sequence[TaggedWords], examples: Sentences, path: str
     ) -> None:
-        """Writes the input lines with the predicted tag as last column.
-
-        The suffix becomes .conll.
-        """
+        """Writes columns of words, tags if known, and predicted tags, as .conll."""
         with files.open_new(Path(path).with_suffix(".conll")) as file:
             for example, answer in zip(examples, answers, strict=True):
-                lines = example.with_column(answer.tags)
-                file.writelines(f"{line}\n" for line in lines)
+                known = [] if example.tags is None else [example.tags]
+                columns = zip(example.words, *known, answer.tags, strict=True)
+                file.writelines("\t".join(cells) + "\n" for cells in columns)
                 file.write("\n")
 
     def picture(
@@ -319,16 +324,9 @@ class Tagging(Task):
         probabilities = tf.nn.softmax(tf.gather_nd(outputs, place))  # [B, W, C]
         # Words without word pieces have position 0, the position of [CLS].
         read = inputs["word_position"] > 0
-        fallback = self.tags.learned.index(self.tags.fallback)
-        best = tf.where(read, tf.argmax(probabilities, -1), fallback)
-        # ``TagSet.answer`` as a lookup table by previous tag (0: none) and tag.
-        before = tf.pad(best + 1, [[0, 0], [1, 0]])[:, :-1]
-        table = [
-            [self.tags.answer_tag(tag, other) for tag in self.tags.learned]
-            for other in ("O", *self.tags.learned)
-        ]
-        tags = tf.gather_nd(tf.constant(table), tf.stack([before, best], axis=-1))
-        real = tf.sequence_mask(inputs["num_words"], tf.shape(best)[1])
+        tags = tf.gather(tf.constant(self.labels), tf.argmax(probabilities, -1))
+        tags = tf.where(read, tags, self.fallback)
+        real = tf.sequence_mask(inputs["num_words"], tf.shape(tags)[1])
         return {
             "words": inputs["words"],
             "num_words": inputs["num_words"],
@@ -337,24 +335,21 @@ class Tagging(Task):
         }
 
     def serving_id_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns tags, in the learned scheme, and probabilities, [B, S]."""
+        """Returns tags and probabilities, [B, S]."""
         probabilities = tf.nn.softmax(outputs)
         best = tf.argmax(probabilities, -1)
         return {
-            "tags": tf.gather(tf.constant(self.tags.learned), best),
+            "tags": tf.gather(tf.constant(self.labels), best),
             "probabilities": tf.reduce_max(probabilities, -1),
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Adds the tag set and options."""
-        tags = {} if self.tags is None else dataclasses.asdict(self.tags)
-        tags.pop("learned", None)
-        options = {
-            "labels": None if self.tags is None else list(self.tags.learned),
+        """Adds the tags and the metric."""
+        return super().to_json() | {
+            "labels": None if self.labels is None else list(self.labels),
+            "fallback": self.fallback,
             "main_metric": self.main_metric,
-            "encoding": self.encoding,
         }
-        return super().to_json() | options | tags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,78 +371,78 @@ def word_rows(
     sentences: Sequence[Sequence[str]], tokenizer: WordPiece, max_seq_length: int
 ) -> WordRows:
     """Packs whole words into rows."""
-    limit = max_seq_length - 2
-    pieces = iter(tokenizer.encode([word for words in sentences for word in words]))
-    vocabulary = tokenizer.vocabulary
     ids, words, owners = [], [], []
-    for number, sentence in enumerate(sentences):
-        # Truncated to a row: only the first word piece is tagged.
-        parts = [next(pieces)[:limit] for _ in sentence]
-        rows = fill_rows([len(part) for part in parts], limit)
-        for row in range(rows.max(initial=0) + 1):
-            row_ids, row_words = [vocabulary.cls_id], [-1]
-            for word in np.flatnonzero(rows == row):
-                row_ids.extend(parts[word])
-                row_words.extend([word, *[-1] * len(parts[word])][: len(parts[word])])
-            ids.append([*row_ids, vocabulary.sep_id])
-            words.append([*row_words, -1])
-            owners.append(number)
-    return WordRows(Ragged.of(ids), Ragged.of(words), np.array(owners, np.int64))
-
-
-def fill_rows(lengths: Sequence[int], limit: int) -> np.ndarray:
-    """Returns the row of each word, int64 [W], for rows of ``limit`` word pieces."""
-    rows = np.zeros(len(lengths), np.int64)
-    row = used = 0
-    for word, length in enumerate(lengths):
-        if used + length > limit:
-            row, used = row + 1, 0
-        used += length
-        rows[word] = row
-    return rows
+    for start in range(0, len(sentences), _BATCH):
+        chosen = sentences[start : start + _BATCH]
+        flat = [word.encode("utf-8", "ignore") for each in chosen for word in each]
+        batch = tf.RaggedTensor.from_row_lengths(
+            tf.constant(flat, tf.string), list(map(len, chosen))
+        )
+        input_ids, row, position, num_rows = _pack(tokenizer, batch, max_seq_length)
+        at = position.values > 0  # [words of the batch]
+        places = tf.gather(input_ids.row_starts(), row.values) + position.values
+        number = tf.ragged.range(batch.row_lengths()).values
+        word = np.full(input_ids.values.shape, -1, np.int32)
+        word[places[at].numpy()] = number[at].numpy()
+        ids.append(input_ids)
+        words.append(input_ids.with_values(tf.constant(word)))
+        owners.append(np.repeat(np.arange(len(chosen)), num_rows) + start)
+    return WordRows(joined(ids), joined(words), np.concatenate(owners))
 
 
 def word_tensors(
     tokenizer: WordPiece, texts: tf.Tensor, max_seq_length: int
 ) -> Tensors:
-    """``word_rows`` in TensorFlow, for texts [B] with white space between words.
+    """``word_rows`` of texts [B] with white space between words, as padded tensors.
 
     Returns input_ids, input_mask and segment_ids, int32 [R, S], words (string [B, W],
     padded with "") and num_words, int32 [B]. word_row and word_position locate the
     first word piece of each word, int64 [B, W]; the position is 0 if it has none.
     """
     words = tf.strings.split(texts)  # [B, W], ragged
-    pieces = tokenizer.tokenize(words.values)[:, : max_seq_length - 2]
-    lengths = words.with_values(pieces.row_lengths()).to_tensor(0)  # [B, W]
-    rows = _filled(lengths, max_seq_length - 2)
-    num_rows = tf.reduce_max(tf.pad(rows, [[0, 0], [1, 0]]), axis=1) + 1
-    rows += tf.cumsum(num_rows, exclusive=True)[:, tf.newaxis]
-    real = tf.sequence_mask(words.row_lengths(), tf.shape(lengths)[1])
-
-    row_of_word = tf.boolean_mask(rows, real)  # [words in all]
-    piece_rows = tf.repeat(row_of_word, pieces.row_lengths())
-    total = tf.reduce_sum(num_rows)
-    body = tf.RaggedTensor.from_value_rowids(pieces.values, piece_rows, total)
-    vocabulary = tokenizer.vocabulary
-    ends = tf.ones([body.nrows(), 1], tf.int32)
-    framed = [ends * vocabulary.cls_id, body, ends * vocabulary.sep_id]
-    input_ids = tf.concat(framed, axis=1)
-    before = tf.cumsum(pieces.row_lengths(), exclusive=True)
-    first = 1 + before - tf.gather(body.row_starts(), row_of_word)
-    first = tf.where(pieces.row_lengths() > 0, first, 0)
+    input_ids, row, position, _ = _pack(tokenizer, words, max_seq_length)
     return {
-        "input_ids": padded(input_ids, vocabulary.pad_id),
+        "input_ids": padded(input_ids, tokenizer.vocabulary.pad_id),
         "input_mask": padded(tf.ones_like(input_ids)),
         "segment_ids": padded(tf.zeros_like(input_ids)),
         "words": words.to_tensor(""),
         "num_words": tf.cast(words.row_lengths(), tf.int32),
-        "word_row": rows,
-        "word_position": words.with_values(first).to_tensor(0),
+        "word_row": row.to_tensor(0),
+        "word_position": position.to_tensor(0),
     }
 
 
+def _pack(
+    tokenizer: WordPiece, words: tf.RaggedTensor, max_seq_length: int
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
+    """Fills rows with the words of sentences, string [B, W].
+
+    Returns input_ids [R, None], row and position of the first word piece of each word,
+    int64 [B, W], and the number of rows of each sentence, int64 [B].
+    """
+    limit = max_seq_length - 2
+    # Truncated to a row: only the first word piece is tagged.
+    pieces = tokenizer.tokenize(words.values)[:, :limit]
+    sizes = pieces.row_lengths()
+    rows = _filled(words.with_values(sizes).to_tensor(0), limit)  # [B, W]
+    num_rows = tf.reduce_max(tf.pad(rows, [[0, 0], [1, 0]]), axis=1) + 1
+    rows += tf.cumsum(num_rows, exclusive=True)[:, tf.newaxis]
+    real = tf.sequence_mask(words.row_lengths(), tf.shape(rows)[1])
+    row = tf.boolean_mask(rows, real)  # [words in all]
+    body = tf.RaggedTensor.from_value_rowids(
+        pieces.values, tf.repeat(row, sizes), tf.reduce_sum(num_rows)
+    )
+    vocabulary = tokenizer.vocabulary
+    ends = tf.ones([body.nrows(), 1], tf.int32)
+    framed = [ends * vocabulary.cls_id, body, ends * vocabulary.sep_id]
+    first = 1 + tf.cumsum(sizes, exclusive=True) - tf.gather(body.row_starts(), row)
+    first = tf.where(sizes > 0, first, 0)
+    input_ids = tf.concat(framed, axis=1)
+    return input_ids, words.with_values(row), words.with_values(first), num_rows
+
+
 def _filled(lengths: tf.Tensor, limit: int) -> tf.Tensor:
-    """``fill_rows`` in TensorFlow for a batch: int64 [B, W] to int64 [B, W]."""
+    """Returns the row of each word, int64 [B, W], in rows of ``limit`` word pieces."""
 
     def add(state: Sequence[tf.Tensor], length: tf.Tensor) -> Sequence[tf.Tensor]:
         row, used = state

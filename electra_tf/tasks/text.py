@@ -19,9 +19,9 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import base, metrics, plots
+from electra_tf.tasks import metrics, plots
 from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
-from electra_tf.tasks.encoding import encode_tensors, encode_texts
+from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
 from electra_tf.tasks.tables import did_you_mean
 
@@ -43,9 +43,12 @@ class TextTask(Task):
 
     ``double_pairs`` trains on every pair in both orders. ``dropout`` and ``pooling``
     are arguments of ``ClassificationHead``. ``long_texts``, for single texts, is "cut"
-    or "windows", which averages the logits of several windows. ``submission`` writes a
-    benchmark's file: (predictions as strings, split, folder) to a path or None. See
-    ``Task`` for the other fields.
+    or "windows", which averages the logits of several windows. See ``Task`` for the
+    other fields.
+
+    Subclasses define ``targets`` of the loss, ``answers`` (predictions [N, ...] from
+    logits), ``compare`` (scores of predictions and ``gold``), ``constant`` (prediction
+    of the majority baseline) and ``readable`` (predictions as strings).
     """
 
     name: str
@@ -60,10 +63,15 @@ class TextTask(Task):
     dropout: float = 0.1
     pooling: str = "cls"
     long_texts: str = "cut"
-    submission: Callable[[Sequence[str], str, str], str | None] | None = None
 
     # Width of the linear layer.
     num_outputs: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        if self.long_texts not in LONG_TEXTS:
+            raise UserError(
+                f"long_texts is {self.long_texts!r}; allowed are cut and windows."
+            )
 
     @property
     def text_names(self) -> tuple[str, ...]:
@@ -107,10 +115,6 @@ class TextTask(Task):
             tokenizer.vocabulary.pad_id,
         )
 
-    def answers(self, logits: tf.Tensor) -> tf.Tensor:
-        """Converts logits [N, C] to predictions, for scores and for serving."""
-        raise NotImplementedError
-
     def pooled(self, logits: tf.Tensor, example: Any) -> tf.Tensor:
         """Averages logits over the rows of each text; ``example`` is None for ids."""
         if self.long_texts != "windows" or example is None:
@@ -130,26 +134,14 @@ class TextTask(Task):
         """Returns the labels for ``compare``, one row per example."""
         return self.targets(examples)
 
-    def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
-        """Computes the scores of predictions against ``gold``."""
-        raise NotImplementedError
-
     def scorer(self, answers: np.ndarray, examples: Examples) -> metrics.Scorer:
         """Returns a function from indices of examples to their scores."""
         answers, gold = np.asarray(answers), self.gold(examples)
         return lambda rows: self.compare(answers[rows], gold[rows])
 
-    def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the constant prediction of the majority baseline."""
-        raise NotImplementedError
-
     def majority(self, train_examples: Examples, examples: Examples) -> np.ndarray:
         """Returns ``constant`` for every example."""
         return np.stack([self.constant(train_examples)] * len(examples))
-
-    def targets(self, examples: Examples) -> np.ndarray:
-        """Returns the targets of the loss, one row per example."""
-        raise NotImplementedError
 
     def weights(self, targets: np.ndarray) -> np.ndarray | None:
         """Returns sample weights, or None for equal weights."""
@@ -165,18 +157,6 @@ class TextTask(Task):
             dtype=encoder.dtype_policy,
             name="classification_head",
         )
-
-    def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns predictions as strings."""
-        raise NotImplementedError
-
-    def submit(
-        self, answers: np.ndarray, examples: Examples, split: str, folder: str
-    ) -> str | None:
-        """Writes the submission file; returns its path, or None."""
-        if self.submission is None:
-            return None
-        return self.submission(self.readable(answers), split, folder)
 
     def write(self, answers: np.ndarray, examples: Examples, path: str) -> None:
         """Writes a TSV of id, label if known, prediction and ``details``."""
@@ -324,11 +304,6 @@ class Classification(LabeledTask):
         counts = np.bincount(self.targets(train_examples), minlength=self.num_outputs)
         return counts / counts.sum()
 
-    def distribution(self, examples: Examples) -> dict[str, int]:
-        """Returns the number of examples per class."""
-        counts = np.bincount(self.targets(examples), minlength=self.num_outputs)
-        return dict(zip(self.labels, counts.tolist(), strict=True))
-
     def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
         """Returns per-class scores and the calibration error of the predicted class."""
         classes = np.arange(self.num_outputs)
@@ -347,7 +322,7 @@ class Classification(LabeledTask):
         given = np.unique(np.argmax(answers, axis=1))
         if len(given) == 1:
             return f"answers {self.labels[given[0]]} to every example"
-        return base.not_above(self.main_metric, scores, baseline)
+        return super().failure(answers, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
         """Returns the labels of the most probable classes."""
@@ -412,11 +387,6 @@ class MultiLabel(LabeledTask):
         tasks = [dataclasses.replace(self, threshold=float(x)) for x in thresholds]
         return max(tasks, key=lambda t: t.score(answers, examples)[self.main_metric])
 
-    def distribution(self, examples: Examples) -> dict[str, int]:
-        """Returns the number of examples per label."""
-        counts = self.targets(examples).sum(0).astype(int)
-        return dict(zip(self.labels, counts.tolist(), strict=True))
-
     def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
         """Returns per-label scores and the calibration error of all probabilities."""
         labels = self.targets(examples) == 1
@@ -459,13 +429,6 @@ class MultiLabel(LabeledTask):
         tiled = (np.tile(constant, [len(targets), 1]) for constant in constants)
         scores = [metrics.multilabel_f1(targets, answer)[0] for answer in tiled]
         return constants[int(np.argmax(scores))]
-
-    def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
-        """Reports a constant prediction or a main score not above the baseline."""
-        given = answers >= self.threshold
-        if np.all(given == given[0]):
-            return f"answers {self.readable(answers[:1])[0] or 'nothing'} every time"
-        return base.not_above(self.main_metric, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
         """Returns the predicted labels, joined with |."""
@@ -563,23 +526,10 @@ class Regression(TextTask):
         """Returns the mean label of the training data."""
         return np.mean([example.label for example in train_examples])
 
-    def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
-        """Reports a constant prediction or a main score not above the baseline."""
-        low, high = self.label_range
-        if np.ptp(answers) < 1e-3 * (high - low):
-            return f"answers about {np.mean(answers):.3g} to every example"
-        if not self.greater_is_better:
-            scores, baseline = ({"mse": -x["mse"]} for x in (scores, baseline))
-        return base.not_above(self.main_metric, scores, baseline)
-
     def readable(self, answers: np.ndarray) -> list[str]:
         """Returns predictions as strings, clipped to the label range."""
         # All digits: rounding would create ties in the rank correlation.
         return [str(value) for value in np.clip(answers, *self.label_range)]
-
-    def details(self, answers: np.ndarray) -> dict[str, list[str]]:
-        """Returns the unclipped predictions."""
-        return {"score": [f"{value:.6f}" for value in answers]}
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns score, on the scale of the labels, float32 [B]."""
@@ -597,12 +547,3 @@ def _sorted(labels: set[str]) -> tuple[str, ...]:
         return tuple(sorted(labels, key=lambda label: (float(label), label)))
     except ValueError:
         return tuple(sorted(labels))
-
-
-def are_numbers(labels: Sequence[str]) -> bool:
-    """Whether labels are probably regression targets: over 20 numbers, or fractions."""
-    try:
-        values = [float(label) for label in labels]
-    except ValueError:
-        return False
-    return len(labels) > 20 or any(value % 1 for value in values)

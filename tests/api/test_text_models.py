@@ -216,7 +216,7 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
     elif name == "TokenClassifier":
         pairs = zip(texts, labels, strict=True)
         split = ((tuple(a.split()), tuple(b.split())) for a, b in pairs)
-        examples = [Sentence("0", words, tags, (), ()) for words, tags in split]
+        examples = [Sentence("0", words, tags) for words, tags in split]
     else:
         rows = zip(texts["context"], labels["answer"], labels["start"], strict=True)
         examples = [Question("0", "is it good ?", c, ((a, s),)) for c, a, s in rows]

@@ -318,7 +318,7 @@ PARSERS = {
     "config.json (run)": _settings,
     "metrics.jsonl": _metrics,
     "task.json (classes)": _task(_CLASSES),
-    "task.json (tags)": _task(_CLASSES | {"kind": "tagging", "encoding": "bioes"}),
+    "task.json (tags)": _task(_CLASSES | {"kind": "tagging"}),
     "task.json (answers)": _task({"task": "squad", "kind": "question_answering"}),
     "results.json": _results,
     "search.json": _search,

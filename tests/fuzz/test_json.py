@@ -33,7 +33,6 @@ from electra_tf.tasks import (
     Tagging,
     saved,
 )
-from electra_tf.tasks.sentences import TagSet
 from tests.data.common import save_manifest
 from tests.fuzz import parsers, strange
 from tests.tasks import common
@@ -203,7 +202,7 @@ def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
     given = {"name": "mine", "source": None}
     task = {
         "classification": lambda: Classification(labels=("a", "b"), **given),
-        "tagging": lambda: Tagging(tags=TagSet(("O", "B-X"), "O"), **given),
+        "tagging": lambda: Tagging(labels=("O", "B-X"), **given),
         "squad": lambda: QuestionAnswering(span_head="independent", **given),
     }[kind]()
     home = FinetuningFolder(tmp_path)

@@ -16,12 +16,11 @@ from electra_tf.runs import finetuning
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression, Tagging
 from electra_tf.tasks.question_answering import QuestionAnswering
-from electra_tf.tasks.sentences import TagSet
 from tests.interop.test_convert import refused, run
 from tests.tasks import common
 
 LABELS = ("neg", "n\u00e9utral", "pos")
-TAGS = TagSet(("B-X", "I-X", "O"), "O")
+TAGS = ("B-X", "I-X", "O")
 TASKS = {
     "classification": Classification(name="mood", source=None, labels=LABELS),
     # One label, which `transformers` would take for a regression.
@@ -31,7 +30,7 @@ TASKS = {
     "regression": Regression(
         name="stars", source=None, label_range=(1.0, 5.0), pair=True
     ),
-    "tagging": Tagging(name="chunking", source=None, tags=TAGS),
+    "tagging": Tagging(name="chunking", source=None, labels=TAGS),
     "question_answering": QuestionAnswering(
         name="squad1", source=None, span_head="independent", max_query_length=8
     ),
@@ -138,7 +137,7 @@ def test_out_to_transformers_and_back(kind, tmp_path):
     assert not {name: found for name, found in report.items() if found}
     wanted = logits(kind, model, task, inputs)
     assert_equal(theirs(kind, loaded.eval(), inputs), wanted)
-    if labels := TAGS.learned if kind == "tagging" else getattr(task, "labels", ()):
+    if labels := getattr(task, "labels", ()):
         assert tuple(loaded.config.id2label.values()) == labels
         assert loaded.config.label2id == {x: n for n, x in enumerate(labels)}
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")

@@ -40,7 +40,7 @@ def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
     report, said = run(tmp_path / "run", **values)
     said = "\n".join(said)
     assert "12 training examples are held out for the threshold" in said
-    assert "3 labels: " in said
+    assert "fill --max_seq_length=10" in said
     threshold = FinetuningFolder(tmp_path / "run").about()["threshold"]
     assert f"threshold {threshold:g}" in said
     answers = Predictor(str(tmp_path / "run"))([{"text": "the movie is good"}])

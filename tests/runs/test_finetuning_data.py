@@ -67,24 +67,10 @@ def test_labels_come_from_the_whole_table(tmp_path):
 def test_tags_come_from_the_whole_file(tmp_path):
     sentences = [line for _ in range(29) for line in ("good B-A", "book O", "")]
     train = write(tmp_path / "train.txt", *sentences, "bad B-RARE")
-    common_values = {"task": "ner", "train": train, "tag_encoding": "bioes"}
+    common_values = {"task": "ner", "train": train}
     for values in ({}, {"eval": train}):
         data, _ = read(**common_values, **values, train_fraction=0.1)
-        assert "S-RARE" in data.task.tags.learned
-
-
-def test_a_scale_that_is_taken_for_classes_is_named(tmp_path):
-    for labels, is_scale in (
-        ([f"{number / 4}" for number in range(8)], True),
-        ([str(number) for number in range(30)], True),
-        (["0", "1", "2"], False),
-        (["a", "1.5"], False),
-    ):
-        train = table(tmp_path / "train.csv", labels * 12)
-        _, lines = read(task="classification", train=train)
-        said = [line for line in lines if "--task=regression" in line]
-        assert bool(said) == is_scale
-        assert not is_scale or f"the labels are {len(labels)} numbers (0" in said[0]
+        assert "B-RARE" in data.task.labels
 
 
 def test_the_hash_of_the_data_holds_all_that_rows_depend_on(tmp_path):

@@ -442,7 +442,6 @@ def test_tables_that_do_not_fit_are_refused(exported, predict, tmp_path):
     assert "--label needs --input" in predict("--label=label", "a text")
     for flags, message in (
         ([model], "--model and --input are required"),
-        (["--model=x", "--glue=y.zip", "run"], "leave out --model"),
         ([model, f"--input={table}", "run"], "unexpected arguments"),
     ):
         with pytest.raises(SystemExit) as stopped:

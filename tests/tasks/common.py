@@ -11,8 +11,8 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.layers import TextEmbedding
 from electra_tf.tasks.base import Example
-from electra_tf.tasks.sentences import span_counts, span_shares
-from electra_tf.tasks.span_head import Answer, Candidate
+from electra_tf.tasks.question_answering import Answer
+from electra_tf.tasks.sentences import span_shares, tag_counts
 
 _WORDS = ("good", "bad", "fine", "poor", "great", "awful", "movie", "book")
 _MORE = ("song", "the", "a", "is", "was", "very", "not")
@@ -30,7 +30,7 @@ TOKENS = (
 
 
 def span_scores(labels, predictions):
-    return span_shares(span_counts(labels, predictions).sum(0))
+    return span_shares(tag_counts(labels, predictions)[:, 2:].sum(0))
 
 
 def tokenizer(tokens=TOKENS):
@@ -110,7 +110,7 @@ def squad_scores(answers, right, odds=None, threshold=0.0):
         for texts in right
     ]
     given = [
-        Answer((Candidate(text, 0, 0, 0.0, 0.0),), null_odds)
+        Answer(text, null_odds=null_odds)
         for text, null_odds in zip(answers, odds or [0.0] * len(answers), strict=True)
     ]
     return task.score(given, questions)

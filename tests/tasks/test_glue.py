@@ -1,9 +1,7 @@
 import os
-import zipfile
 
 import pytest
 
-from electra_tf.__main__ import main as command
 from electra_tf.tasks import glue
 from electra_tf.tasks.glue import ROWS
 
@@ -186,41 +184,12 @@ def test_row_counts_of_the_real_files(name, train, dev, test):
         assert len(task.examples("test")) == test
 
 
-def submit(tmp_path, name, split, answers):
-    run = tmp_path / name
-    path = glue.Submission(name)(answers, split, str(run / "submission"))
-    return str(run), path
-
-
 def test_submission_file_is_in_the_benchmarks_format(tmp_path):
-    _, path = submit(tmp_path, "rte", "test", ["entailment", "not_entailment"])
+    answers = ["entailment", "not_entailment"]
+    path = glue.write_submission("rte", answers, "test", str(tmp_path / "submission"))
     assert os.path.basename(path) == "RTE.tsv"
     with open(path, encoding="utf-8") as file:
         text = file.read()
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
-    assert glue.Submission("rte")(["entailment"], "dev", str(tmp_path)) is None
-    _, path = submit(tmp_path, "mnli", "test_mismatched", ["neutral"])
+    path = glue.write_submission("mnli", ["neutral"], "test_mismatched", str(tmp_path))
     assert os.path.basename(path) == "MNLI-mm.tsv"
-
-
-def refused(*arguments):
-    """Returns the error message of the command."""
-    with pytest.raises(SystemExit) as raised:
-        command(["evaluate", *arguments])
-    assert raised.value.code.startswith("error: ")
-    return raised.value.code
-
-
-def test_zip_checks_rows_and_missing_tasks(tmp_path, monkeypatch):
-    wnli, _ = submit(tmp_path, "wnli", "test", ["0"] * 146)
-    zipped = str(tmp_path / "s.zip")
-    with monkeypatch.context() as patch:
-        patch.setattr(glue, "SUBMISSION_ROWS", {"WNLI": 146})
-        assert command(["evaluate", wnli, f"--glue={zipped}"]) == 0
-        assert zipfile.ZipFile(zipped).namelist() == ["WNLI.tsv"]
-    assert "Missing: AX, CoLA" in refused(wnli, f"--glue={zipped}")
-    short, _ = submit(tmp_path / "short", "rte", "test", ["entailment"])
-    said = refused(short, f"--glue={zipped}")
-    assert "1 predictions, but the test set of RTE has 3000" in said
-    assert "no submission files" in refused(str(tmp_path), f"--glue={zipped}")
-    assert "name the output folders" in refused(f"--glue={zipped}")

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
@@ -25,44 +24,13 @@ def test_labels_are_not_read_as_formulas(tmp_path):
     assert (tmp_path / "confusion_matrix.png").exists()
 
 
-@pytest.mark.parametrize(
-    ("classes", "numbers", "names"),
-    [
-        (3, 9, 3),
-        (31, 0, 31),
-        (500, 0, 56),
-    ],
-)
-def test_many_classes_are_drawn_with_less_in_them(
-    drawn, tmp_path, classes, numbers, names
-):
+@pytest.mark.parametrize(("classes", "numbers"), [(3, 9), (31, 0)])
+def test_shares_are_numbers_for_few_classes(drawn, tmp_path, classes, numbers):
     labels = [f"class {number}" for number in range(classes)]
     plots.confusion_matrix(labels, labels, labels, str(tmp_path))
     (figure,) = drawn
     (axes,) = figure.axes
     assert max(figure.get_size_inches()) <= 20
     assert len(axes.texts) == numbers
-    assert {text.get_text() for text in axes.texts} <= {"0", "1"}
-    shown = [label.get_text() for label in axes.get_yticklabels()]
-    assert len(shown) == names
-    assert shown[-1] == labels[int(axes.get_yticks()[-1])]
-
-
-def test_the_curves_of_seeds_are_loss_and_held_out_score(drawn, tmp_path):
-    rows = [
-        {"seed": seed, "step": step, "loss": seed + 1 / step, "learning_rate": 1.0}
-        for seed in (0, 1)
-        for step in (2, 4)
-    ]
-    rows += [{"seed": 1, "epoch": n, "step": 2 * n, "f1": 10.0 * n} for n in (1, 2)]
-    rows += [{"seed": 0, "epoch": 1, "step": 2, "f1": None}]
-    rows += [{"seed": 1, "split": "dev", "f1": 20.0}, {"summary": {}}]
-    plots.curves(rows, "f1", 5.0, str(tmp_path))
-    loss, score = drawn[0].axes
-    assert [len(axes.lines) for axes in (loss, score)] == [2, 3]
-    np.testing.assert_allclose(loss.lines[1].get_xydata(), [[2, 1.5], [4, 1.25]])
-    assert len(score.lines[0].get_xydata()) == 0
-    np.testing.assert_allclose(score.lines[1].get_xydata(), [[2, 10], [4, 20]])
-    assert score.get_title(loc="left") == "Held-out f1"
-    (text,) = score.get_legend().get_texts()
-    assert text.get_text() == "majority baseline 5.00"
+    assert {text.get_text() for text in axes.texts} <= {"0.00", "1.00"}
+    assert [label.get_text() for label in axes.get_yticklabels()] == labels

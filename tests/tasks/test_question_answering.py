@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.question_answering import QuestionAnswering, Windows
-from electra_tf.tasks.span_head import NOTHING, Answer, Candidate, best_candidates
+from electra_tf.tasks.question_answering import Answer, QuestionAnswering, Windows
+from electra_tf.tasks.span_head import best_span
 from electra_tf.tasks.squad import Question
 from tests.tasks import common
 
@@ -201,33 +201,37 @@ def beam(starts, ends, scores, **more):
     }
 
 
-def test_candidates_that_are_not_allowed_are_left_out():
-    context = "ab cd ef cd"
+def best(rows, **limits):
+    """Returns characters and score of the best span of one question's windows."""
+    outputs, notes = (
+        {name: np.stack([column[name] for column in columns]) for name in columns[0]}
+        for columns in zip(*rows, strict=True)
+    )
+    notes["example"] = np.zeros(len(rows), np.int64)
+    served = best_span(outputs, notes, **limits)
+    return [served[name].numpy().item() for name in ("start", "end", "score")]
+
+
+def test_spans_that_are_not_allowed_are_left_out():
     notes = {
         "char_start": np.array([-1, 0, 3, 6, 9, -1]),
         "char_end": np.array([-1, 2, 5, 8, 11, -1]),
         "max_context": np.array([0, 1, 1, 0, 1, 0]),
     }
-    # Best first: [CLS], end before start, less context, too long, padding; then three
-    # valid spans, two with the same text.
+    # Best first: [CLS], end before start, less context, too long, [SEP], NaN; then
+    # valid spans.
     output = beam(
-        [0, 2, 3, 1, 9, 2, 4, 1],
-        [[0], [1], [3], [4], [9], [2], [4], [2]],
-        [0, -1, -2, -3, -4, -5, -6, -7],
+        [0, 2, 3, 1, 5, 1, 2, 4],
+        [[0], [1], [3], [4], [5], [1], [2], [4]],
+        [0, -1, -2, -3, -4, np.nan, -5, -6],
     )
-    found = best_candidates([(output, notes)], context, max_answer_length=3, n_best=9)
-    assert [candidate.text for candidate in found] == ["cd", "ab cd"]
-    assert (found[0].start, found[0].end, found[0].score) == (3, 5, -5)
-    found = best_candidates([(output, notes)], context, max_answer_length=9, n_best=1)
-    assert [candidate.text for candidate in found] == [context]
+    assert best([(output, notes)], max_answer_length=3) == [3, 5, np.exp(-5)]
+    assert best([(output, notes)], max_answer_length=9) == [0, 11, np.exp(-3)]
     nothing = beam([0], [[0]], [0])
-    assert best_candidates(
-        [(nothing, notes)], context, max_answer_length=9, n_best=2
-    ) == (NOTHING,)
+    assert best([(nothing, notes)], max_answer_length=9) == [-1, -1, 0]
 
 
 def test_the_best_of_all_windows_wins():
-    context = "ab cd"
     first = {
         "char_start": np.array([-1, 0]),
         "char_end": np.array([-1, 2]),
@@ -235,10 +239,10 @@ def test_the_best_of_all_windows_wins():
     }
     second = {**first, "char_start": np.array([-1, 3]), "char_end": np.array([-1, 5])}
     rows = [(beam([1], [[1]], [-2]), first), (beam([1], [[1]], [-1]), second)]
-    found = best_candidates(rows, context, max_answer_length=9, n_best=9)
-    assert [candidate.text for candidate in found] == ["cd", "ab"]
-    shares = Answer(found, 0.0).probabilities()
-    np.testing.assert_allclose(shares, np.exp([-1, -2]) / np.exp([-1, -2]).sum())
+    assert best(rows, max_answer_length=9) == [3, 5, np.exp(-1)]
+    # Equal probabilities: the first window.
+    rows[0][0]["start_log_probs"] += 1
+    assert best(rows, max_answer_length=9)[:2] == [0, 2]
 
 
 def test_row_numbers_do_not_overflow():
@@ -274,18 +278,18 @@ def test_served_answers_are_those_of_python(v2):
     served = {name: value.numpy() for name, value in module.answer(**texts).items()}
     assert ("null_odds" in served) == v2
     for row, (example, answer) in enumerate(zip(data, answers, strict=True)):
-        best = answer.candidates[0]
-        assert served["answer"][row].decode() == best.text
-        assert (served["start"][row], served["end"][row]) == (best.start, best.end)
-        assert best.text == example.context[max(best.start, 0) : max(best.end, 0)]
-        assert served["score"][row] == pytest.approx(np.exp(best.score), rel=1e-3)
+        assert served["answer"][row].decode() == answer.text
+        span = answer.start, answer.end
+        assert (served["start"][row], served["end"][row]) == span
+        assert answer.text == example.context[max(span[0], 0) : max(span[1], 0)]
+        assert served["score"][row] == pytest.approx(answer.score, rel=1e-3)
         if v2:
             assert served["null_odds"][row] == pytest.approx(answer.null_odds, abs=1e-4)
             is_answerable = answer.null_odds <= found.null_threshold
             assert served["answerable"][row] == is_answerable
     nothing = module.answer(**{name: column[:0] for name, column in texts.items()})
     assert {len(tensor) for tensor in nothing.values()} == {0}
-    assert answers[2].candidates == (NOTHING,)
+    assert (answers[2].text, answers[2].start) == ("", -1)
     assert len({answer.text for answer in answers}) > 3
 
 
@@ -304,9 +308,7 @@ def test_served_contexts_may_hold_invalid_bytes():
 
 def test_files_are_in_the_official_layouts(tmp_path):
     data = [question("ab cd", "ab", name="x"), question("ab cd", name="y")]
-    first = Candidate("ab", 0, 2, -0.5, -0.5)
-    second = Candidate("cd", 3, 5, -1, -1)
-    answers = [Answer((first, second), -4.0), Answer((first,), 1.0)]
+    answers = [Answer("ab", null_odds=-4.0), Answer("ab", null_odds=1.0)]
     found = task()
     found.write(answers, data, str(tmp_path / "predictions_dev.tsv"))
     read = {
@@ -314,13 +316,7 @@ def test_files_are_in_the_official_layouts(tmp_path):
     }
     assert read["predictions_dev"] == {"x": "ab", "y": "ab"}
     assert read["null_odds_dev"] == {"x": -4.0, "y": 1.0}
-    n_best = read["nbest_predictions_dev"]["x"]
-    assert [entry["text"] for entry in n_best] == ["ab", "cd"]
-    assert n_best[0]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
-    found.submit(answers, data, "dev", str(tmp_path / "submission"))
-    submitted = (tmp_path / "submission/dev.json").read_text()
-    assert json.loads(submitted) == {"x": "ab", "y": ""}
-    assert task(v2=False).submit(answers, data, "dev", str(tmp_path)) is None
+    assert set(read) == {"predictions_dev", "null_odds_dev"}
 
 
 def test_baseline_and_failures():
@@ -328,13 +324,8 @@ def test_baseline_and_failures():
     found = task()
     baseline = found.baseline(data, data)
     assert baseline["exact_match"] == baseline["best_f1"] == 50
-    silent = [Answer((NOTHING,), -5.0)] * 2
-    assert "an empty answer" in found.failure(silent, baseline, baseline)
-    unsure = [Answer((Candidate("ab", 0, 2, -1, -1),), 3.0)] * 2
-    assert "no answer for every" in found.failure(unsure, baseline, baseline)
-    sure = [Answer((Candidate("ab", 0, 2, -1, -1),), -3.0)] * 2
-    assert "not above" in found.failure(sure, {"f1": 50.0}, baseline)
-    assert found.failure(sure, {"f1": 51.0}, baseline) == ""
+    assert "not better" in found.failure(None, baseline, baseline)
+    assert found.failure(None, {"f1": 51.0}, baseline) == ""
     assert task(v2=False).baseline(data, data[:1]) == {"exact_match": 0, "f1": 0}
     with pytest.raises(ValueError, match="answerability must be on"):
         QuestionAnswering(name="x", source=None, unanswerable=True)
@@ -348,8 +339,7 @@ def test_a_resample_of_questions_is_scored_as_a_dataset(v2):
         right = None if v2 and number % 3 == 0 else random.choice(texts[:3])
         data.append(question("a very good movie and a book", right, name=str(number)))
         text = str(random.choice(texts))
-        found = (Candidate(text, 0, 1, 0.0, 0.0),) if text else (NOTHING,)
-        answers.append(Answer(found, float(random.normal(-2.75, 2))))
+        answers.append(Answer(text, null_odds=float(random.normal(-2.75, 2))))
     made = task(v2=v2)
     rows = random.integers(0, 30, 30)
     expected = made.score([answers[row] for row in rows], [data[row] for row in rows])

@@ -9,7 +9,6 @@ from electra_tf.tasks.sentences import (
     find_files,
     is_span_tag,
     spans,
-    tags_of,
 )
 from tests.tasks.common import span_scores
 
@@ -47,11 +46,6 @@ def test_columns_separated_by_spaces(tmp_path):
     assert first.words == ("He", "runs", ".")
     assert first.tags == ("B-NP", "B-VP", "O")
     assert second.id == "line 5"
-    assert first.with_column(["x", "y", "z"]) == [
-        "He PRP B-NP x",
-        "runs VBZ B-VP y",
-        ". . O z",
-    ]
     path = tmp_path / "train.txt"
     assert source(path, tag="1")("train")[0].tags == ("PRP", "VBZ", ".")
     assert source(path, unlabeled=("test",))("test")[0].tags is None
@@ -65,19 +59,13 @@ def test_columns_separated_by_tabs_with_their_oddities(tmp_path):
     first, second = source(write(tmp_path, "x.conll", text))("train")
     assert first.words == ("#", "\ufe0f")
     assert second.words == ("New York", "a\u2028b")
-    assert second.with_column(["O", "O"])[0] == "New York\tB-loc\tO"
 
 
-def test_conllu_skips_ranges_and_empty_nodes_and_keeps_all_lines(tmp_path):
+def test_conllu_skips_ranges_and_empty_nodes(tmp_path):
     path = write(tmp_path, "x.conllu", CONLLU)
     (sentence,) = source(path, word="form", tag="UPOS")("train")
-    assert sentence.id == "a-1"
     assert sentence.words == ("Do", "n't", "go", ".")
     assert sentence.tags == ("AUX", "PART", "VERB", "PUNCT")
-    lines = sentence.with_column(["A", "B", "C", "D"])
-    assert len(lines) == 8
-    assert lines[2].endswith("\t_")
-    assert lines[3].endswith("\t_\tA")
 
 
 def test_tables_hold_lists_or_words_with_spaces(tmp_path):
@@ -89,7 +77,6 @@ def test_tables_hold_lists_or_words_with_spaces(tmp_path):
     first, second = source(path, word="words", tag="tags")("train")
     assert (first.id, first.words, first.tags) == ("one", ("a b", "c"), ("O", "B-x"))
     assert second.words == ("d", "e")
-    assert first.with_column(["O", "O"]) == ["a b\tO\tO", "c\tB-x\tO"]
     path = write(tmp_path, "x.tsv", "words\ttags\na b\tO O\n")
     assert source(path, word="words", tag="tags")("train")[0].words == ("a", "b")
 
@@ -187,11 +174,6 @@ SCHEMES = {
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_rule_reads_all_schemes(scheme):
     assert spans(SCHEMES[scheme].split()) == SPANS
-
-
-@pytest.mark.parametrize("scheme", ["iob2", "bioes"])
-def test_spans_are_written_in_a_scheme(scheme):
-    assert tags_of(SPANS, 7, scheme) == SCHEMES[scheme].split()
 
 
 # Invalid sequences as in seqeval, IOB sequences as in conlleval.

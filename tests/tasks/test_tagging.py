@@ -11,7 +11,6 @@ from electra_tf.tasks.sentences import Sentence
 from electra_tf.tasks.tagging import (
     TaggedWords,
     Tagging,
-    fill_rows,
     word_rows,
     word_tensors,
 )
@@ -22,11 +21,7 @@ EMPTY = "\u200d\ufe0f"  # Format characters, which BERT's cleaning removes.
 
 def sentence(words, tags=None, name="s"):
     words = tuple(words.split(" ") if isinstance(words, str) else words)
-    lines = (
-        words if tags is None else map("\t".join, zip(words, tags.split(), strict=1))
-    )
-    tags = None if tags is None else tuple(tags.split())
-    return Sentence(name, words, tags, tuple(lines), tuple(range(len(words))))
+    return Sentence(name, words, None if tags is None else tuple(tags.split()))
 
 
 TRAIN = [
@@ -42,7 +37,7 @@ def task(**kwargs):
 
 class RandomLogits:
     def __init__(self, found):
-        self.size = len(found.tags.learned)
+        self.size = found.num_outputs
 
     def inference(self, inputs):
         shape = (*inputs["input_ids"].shape, self.size)
@@ -63,7 +58,7 @@ def test_the_tag_is_at_the_first_piece_of_each_word_and_segments_are_zero():
     )
     pieces = [tokens[i] for i in rows.inputs["input_ids"][0]]
     assert pieces == ["[CLS]", "the", "x", "##y", "is", "[SEP]"]
-    assert task().tags.learned == ("B-A", "B-B", "I-A", "O")
+    assert task().labels == ("B-A", "B-B", "I-A", "O")
     assert rows.targets["tag"][0].tolist() == [0, 0, 2, 0, 3, 0]
     assert rows.weights[0].tolist() == [0, 1, 1, 0, 1, 0]
     assert not np.any(rows.inputs["segment_ids"].values)
@@ -88,7 +83,6 @@ def test_a_sentence_of_200_words_fills_a_row_of_256_and_goes_on_in_the_next():
 
 
 def test_rows_hold_whole_words_and_begin_anew_when_full():
-    assert fill_rows([2, 2, 1, 3, 0, 1], 4).tolist() == [0, 0, 1, 1, 1, 2]
     words = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "a"]
     found = word_rows([words, ["book"]], common.tokenizer(), 6)
     kept = [row[row >= 0].tolist() for row in map(found.word.__getitem__, range(4))]
@@ -159,16 +153,13 @@ def test_perfect_logits_give_perfect_scores_over_split_sentences():
     data = [
         sentence("the movie is very good " * 4 + "book", "B-A I-A O O B-B " * 4 + "O")
     ]
-    for encoding in ("given", "bioes"):
-        found = task(encoding=encoding)
-        rows = found.featurize(data, common.tokenizer(), 8)
-        assert len(rows) == 4
-        learned = [found.tags.learn(data[0].tags)]
-        answers = found.decode(
-            one_hot_outputs(rows, learned, found.tags.learned), rows, data
-        )
-        assert answers[0].tags == data[0].tags
-        assert found.score(answers, data)["f1"] == 100
+    found = task()
+    rows = found.featurize(data, common.tokenizer(), 8)
+    assert len(rows) == 4
+    outputs = one_hot_outputs(rows, [data[0].tags], found.labels)
+    answers = found.decode(outputs, rows, data)
+    assert answers[0].tags == data[0].tags
+    assert found.score(answers, data)["f1"] == 100
 
 
 def test_words_that_tokenize_to_nothing_are_answered_and_counted():
@@ -185,57 +176,23 @@ def test_words_that_tokenize_to_nothing_are_answered_and_counted():
     assert answers[0].tags == ("N",)
 
 
-def test_labels_that_training_lacks_are_named():
-    unknown = [sentence("the book", "B-A B-C", name="line 7")]
-    with pytest.raises(ValueError, match=r"line 7 has the tag 'B-C' \(of 'book'\)"):
-        task().featurize(unknown, common.tokenizer(), 16)
-    with pytest.raises(ValueError, match=r"line 7 has the tag 'B' .*lacks"):
-        task().featurize([sentence("a", "B", name="line 7")], common.tokenizer(), 16)
-    allowed = task(unknown_tags="allow")
-    answers, _ = predict(allowed, unknown)
-    assert allowed.score(answers, unknown)["recall"] < 100
-    # I-B is a new tag of a known type: it counts as a miss, not as an error.
-    predict(task(), [sentence("good book", "B-B I-B")])
-    with pytest.raises(ValueError, match=r"'NOUN'.*--task=pos"):
-        task(train=[sentence("a b", "NOUN O")])
+def test_tags_that_training_lacks_count_as_wrong():
+    unknown = [sentence("the book", "B-A B-C")]
+    answers, _ = predict(task(), unknown)
+    assert task().score(answers, unknown)["recall"] < 100
     with pytest.raises(ValueError, match="nothing to learn"):
         task(train=[sentence("a b", "O O")])
 
 
-def test_learning_bioes_and_answering_iob2():
-    found = task(encoding="bioes")
-    assert found.tags.learned == ("B-A", "E-A", "O", "S-B")
-    assert found.tags.learn(("B-A", "I-A", "I-A", "B-A")) == [
-        "B-A",
-        "I-A",
-        "E-A",
-        "S-A",
-    ]
-    answered = found.tags.answer(["E-A", "I-A", "O", "S-B", "E-B"])
-    assert answered == ["B-A", "B-A", "O", "B-B", "B-B"]
-    bioes = [sentence("a b c", "B-A E-A S-B")]
-    kept = task(encoding="bioes", train=bioes)
-    assert kept.tags.answer(bioes[0].tags) == list(bioes[0].tags)
-
-
-@pytest.mark.parametrize("unknown_tags", ["error", "allow"])
-def test_evaluation_tags_of_spans_are_tags_of_spans(unknown_tags):
-    chosen = task(unknown_tags=unknown_tags)
-    for tag in ("movie", "-"):
-        wrong = [sentence("the movie", f"O {tag}", name="line 7")]
-        with pytest.raises(ValueError, match=rf"line 7 has the tag '{tag}' .*--task=p"):
-            chosen.featurize(wrong, common.tokenizer(), 16)
-    words = task(main_metric="accuracy", unknown_tags="allow")
-    words.featurize([sentence("a", "movie")], common.tokenizer(), 16)
-
-
-def test_only_spans_are_learned_as_bioes():
-    pos = [sentence("the movie is", "DET NOUN VERB")]
-    with pytest.raises(ValueError, match=r"'DET'.*without --tag_encoding=bioes"):
-        task(train=pos, main_metric="accuracy", encoding="bioes")
-    spans = task(main_metric="accuracy", encoding="bioes")
-    # The tag I-B does not occur in training, but its type does.
-    spans.featurize([sentence("a b", "B-B I-B")], common.tokenizer(), 16)
+@pytest.mark.parametrize("tag", ["movie", "-"])
+def test_only_span_tags_are_scored_as_spans(tag):
+    wrong = [sentence("the movie", f"O {tag}", name="line 7")]
+    message = rf"line 7 has the tag '{tag}' .*--task=pos"
+    with pytest.raises(ValueError, match=message):
+        task(train=wrong)
+    with pytest.raises(ValueError, match=message):
+        task().featurize(wrong, common.tokenizer(), 16)
+    task(train=wrong, main_metric="accuracy")
 
 
 def test_baseline_is_the_most_frequent_tag_of_each_word():
@@ -247,26 +204,22 @@ def test_baseline_is_the_most_frequent_tag_of_each_word():
     assert set(scores) == {"accuracy", "words_without_pieces"}
 
 
-def test_failures_are_recognized_and_named():
-    found = task()
-    constant = [TaggedWords(("O", "O"), np.ones(2)), TaggedWords(("O",), np.ones(1))]
-    assert found.failure(constant, {"f1": 0.0}, {}) == "answers O to every word"
-    mixed = [TaggedWords(("O", "B-A"), np.ones(2))]
-    assert found.failure(mixed, {"f1": 0.0}, {}) == "f1 is 0"
-    assert found.failure(mixed, {"f1": 1.0}, {}) == ""
+def test_a_score_of_zero_is_a_failure():
+    assert task().failure(None, {"f1": 0.0}, {"f1": 9.0}) == "f1 is 0"
+    assert task().failure(None, {"f1": 1.0}, {"f1": 9.0}) == ""
 
 
-def test_predictions_are_the_input_with_one_more_column(tmp_path):
+def test_predictions_are_written_as_columns(tmp_path):
     answers = [TaggedWords(("B-A", "O"), np.ones(2)), TaggedWords(("O",), np.ones(1))]
     data = [sentence("a b", "O B-B"), sentence("c")]
     task().write(answers, data, str(tmp_path / "predictions.tsv"))
     text = (tmp_path / "predictions.conll").read_text()
-    assert text == "a\tO\tB-A\nb\tB-B\tO\n\nc O\n\n"
+    assert text == "a\tO\tB-A\nb\tB-B\tO\n\nc\tO\n\n"
     assert task().picture(answers[:1], data[:1], str(tmp_path)).endswith(".png")
 
 
 def test_served_tags_are_those_of_python():
-    found = task(encoding="bioes")
+    found = task()
     random = np.random.default_rng(3)
     choice = ["the", "xyz", "is", EMPTY, "good", "very", "caf\u00e9"]
     sentences = [
@@ -348,5 +301,3 @@ def test_scores_by_type_and_by_tag():
     columns = ("precision", "recall", "f1", "support")
     rows = [[by_tag["classes"][name][c] for c in columns] for name in names]
     np.testing.assert_allclose(rows, np.transpose(expected))
-    counted = task(train=data).distribution(data)
-    assert counted == {"B-X": 3, "I-X": 2, "O": 3, "B-Y": 2}
