@@ -1,8 +1,8 @@
-"""The command `compare`: runs the missing jobs and writes the tables."""
+"""The command `compare`: runs the missing jobs and writes tables and a figure."""
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.comparison import plan, report, runner
+from electra_tf.comparison import picture, plan, report, runner
 from electra_tf.comparison.store import Store
 from electra_tf.config.comparison import CompareConfig
 
@@ -10,7 +10,7 @@ TABLE = "table.md"
 
 
 def run(config: CompareConfig, log: Log = cli.say) -> int:
-    """Runs the missing jobs and writes the tables; returns the exit code.
+    """Runs the missing jobs, writes tables and a figure; returns the exit code.
 
     Raises UserError if the settings conflict with each other or with the output folder.
     """
@@ -24,6 +24,9 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
     def write() -> str:
         text = report.markdown(ready, store)
         files.write_text(store.folder / TABLE, text)
+        if drawn := picture.figure(report.Scores(ready, store)):
+            with files.replacing(store.folder / picture.PICTURE) as part:
+                drawn.savefig(part, dpi=110)
         return text
 
     jobs = plan.jobs(ready, store)

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+from electra_tf.comparison import picture
 from electra_tf.comparison.plan import Plan, budgeted, probes, systems
 from electra_tf.comparison.report import Scores, markdown
 from electra_tf.comparison.store import Store
@@ -208,3 +209,14 @@ def test_damaged_stores_are_refused(tmp_path):
         (tmp_path / "results.jsonl").write_text(f"{json.dumps(row)}\n")
         with pytest.raises(ValueError, match=rf"results\.jsonl: result 1: .*{message}"):
             Store(tmp_path)
+
+
+def test_picture(tmp_path):
+    store = Store(tmp_path)
+    assert picture.figure(Scores(plan(), store)) is None
+    fill(store)
+    (axis,) = picture.figure(Scores(plan(), store)).axes
+    names = [text.get_text() for text in axis.get_yticklabels()]
+    assert names == ["untrained", "mlm", "electra"]
+    means = [each.lines[0].get_xdata()[0] for each in axis.containers]
+    np.testing.assert_allclose(means, [56, 69 + 5 / 6, 71.5])
