@@ -83,7 +83,7 @@ def test_the_commands_read_a_column(tmp_path):
     rows = [{"body": document} for document in text(50).split("\n\n")]
     path = tmp_path / "a.csv"
     path.write_bytes(table("a.csv", rows))
-    options = {"text_column": "body", "vocab_size": 200, "num_processes": 1}
+    options = {"text_column": "body", "vocab_size": 200}
     folder = str(tmp_path / "out")
     building.main(RecordsConfig(corpus=(str(path),), output_dir=folder, **options))
     assert verify(folder).corpus["documents"] == 50
