@@ -757,5 +757,6 @@ def finish(
 
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
-    finetuning_report.draw(data, answers[main], folder.path, job.log)
+    baseline = job.inputs.baseline[main]
+    finetuning_report.draw(data, answers[main], baseline, folder.path, job.log)
     return report

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf import files
 from electra_tf.cli import Log
-from electra_tf.folders.finetuning import SUBMISSION
+from electra_tf.folders.finetuning import METRICS, SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.tasks import glue
+from electra_tf.tasks import glue, plots
+from electra_tf.tasks.base import Scores
 
 _MOST_CLASSES_SHOWN = 20
 Baseline = Mapping[str, Mapping[str, float]]
@@ -143,9 +145,14 @@ def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) 
             glue.write_submission(data.task.name, predictions, split, target)
 
 
-def draw(data: TaskData, answers: Any, folder: Path, log: Log) -> None:
-    """Plots the predictions on the main split; logs errors."""
+def draw(
+    data: TaskData, answers: Any, baseline: Scores, folder: Path, log: Log
+) -> None:
+    """Plots the learning curves and the predictions on the main split; logs errors."""
+    metric = data.task.main_metric
     try:
+        rows = files.read_json_lines(folder / METRICS)
+        plots.curves(rows, metric, baseline.get(metric), str(folder))
         data.task.picture(answers, data.examples[data.eval_splits[0]], str(folder))
     except Exception as error:
         # A failed plot must not lose a trained model.

@@ -1,9 +1,11 @@
-"""Confusion matrix of a fine-tuning run."""
+"""Plots of fine-tuning runs: confusion matrix and learning curves."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -11,6 +13,7 @@ from electra_tf import files
 
 # Largest confusion matrix with numbers in the cells.
 _MOST_NUMBERED = 30
+_MOST_IN_LEGEND = 9
 
 
 def confusion_matrix(
@@ -38,7 +41,44 @@ def confusion_matrix(
         colorbar=False,
         ax=figure.subplots(),
     )
-    path = os.path.join(folder, "confusion_matrix.png")
+    return _save(figure, folder, "confusion_matrix.png")
+
+
+def curves(
+    rows: Sequence[Mapping[str, Any]],
+    metric: str,
+    baseline: float | None,
+    folder: str,
+) -> str:
+    """Draws training loss and held-out score of each seed; returns the path.
+
+    ``rows`` are the rows of metrics.jsonl. ``baseline``, a dashed line, is the score
+    of the majority baseline.
+    """
+    figure = Figure(figsize=(8.8, 3.3), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True)
+    for axes, name in zip(panels, ("loss", metric), strict=True):
+        points: dict[int, list[tuple[int, float]]] = {}
+        for row in rows:
+            # A value that is not finite is null.
+            if "step" in row and "seed" in row and row.get(name) is not None:
+                points.setdefault(row["seed"], []).append((row["step"], row[name]))
+        for seed, own in points.items():
+            axes.plot(*zip(*own, strict=True), marker=".", label=f"seed {seed}")
+        axes.grid(alpha=0.25)
+    panels[0].set(xlabel="step (updates)", ylabel="training loss")
+    panels[1].set(xlabel="step (updates)", ylabel=f"held-out {metric}")
+    if baseline is not None and math.isfinite(baseline):
+        label = f"majority baseline {baseline:.2f}"
+        panels[1].axhline(baseline, color="0.4", linestyle="--", label=label)
+    for axes in panels:
+        if 0 < len(axes.get_legend_handles_labels()[0]) <= _MOST_IN_LEGEND:
+            axes.legend(fontsize=8)
+    return _save(figure, folder, "curves.png")
+
+
+def _save(figure: Figure, folder: str, name: str) -> str:
+    path = os.path.join(folder, name)
     with files.replacing(path) as part:
         figure.savefig(part, dpi=120)
     return path

@@ -99,7 +99,7 @@ def test_a_run_leaves_everything(finished):
     _, folder, _ = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *(".lock", "config.json", "confusion_matrix.png", "labels.txt"),
+        *(".lock", "config.json", "confusion_matrix.png", "curves.png", "labels.txt"),
         *(
             "metrics.jsonl",
             "model.keras",
