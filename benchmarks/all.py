@@ -29,7 +29,10 @@ SCRIPTS = {
     "growth": "Growth",
 }
 # Arguments of each run of a script, by default a single run without arguments.
-RUNS = {"step": ["--size=tiny", "--size=mini", "--size=small"]}
+RUNS = {
+    "step": ["--size=tiny", "--size=mini", "--size=small"],
+    "serving": ["--size=mini", "--size=small"],
+}
 
 
 def number(value):

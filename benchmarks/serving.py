@@ -1,15 +1,16 @@
 """Predictions for strings, one and 64 per call, against ``transformers``.
 
-    python benchmarks/serving.py
-    python benchmarks/serving.py --threads 1
+    python benchmarks/serving.py --size=small
+    python benchmarks/serving.py --size=mini --threads=1
 
-Our side is an export of ``run_finetuning.py``: a SavedModel of a text classifier of
-ELECTRA-Small's size, loaded with ``tf.saved_model.load``. The peer is a
-``text-classification`` pipeline with ``ElectraForSequenceClassification`` (SDPA). Both
-get the same strings, sentences of 5 to 60 words, and have tokenizers of one vocabulary;
-weights are random, which costs the same. Both are float32.
+Our sides are exports of ``run_finetuning.py``: a SavedModel of a text classifier in
+float32, and int8 in LiteRT and ONNX. The peers are a ``text-classification`` pipeline
+with ``ElectraForSequenceClassification`` (SDPA) in float32, and the same model exported
+by PyTorch and quantized by onnxruntime, as Optimum does. All get the same strings,
+sentences of 5 to 60 words. Files without a tokenizer get ids from the peer's.
+The weights of small are random, which costs the same.
 
-Every round has 64 other strings, the same on both sides: one call each for latencies,
+Every round has 64 other strings, the same on all sides: one call each for latencies,
 then one call with all. CPU time is the process's.
 """
 
@@ -24,49 +25,131 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import harness
 import texts
 
+from electra_tf.features import ENCODER_INPUTS
+
 OURS, PEER = "electra_tf", "transformers"
+LITERT, ONNX, PEER_INT8 = "LiteRT int8", "ONNX int8", "transformers, int8"
 COUNT, BATCH, MAX_LENGTH = 512, 64, 128
 LABELS = ("negative", "positive")
+Answer = Callable[[list[str]], object]
+LATENCY, THROUGHPUT = "one string, median", "batch of 64"
+# Rows of the table: figure, our side, the peer and the ratio to reach.
+ROWS = (
+    (LATENCY, OURS, PEER, 2.0),
+    (THROUGHPUT, OURS, PEER, 2.0),
+    (LATENCY, LITERT, OURS, 2.0),
+    (THROUGHPUT, LITERT, PEER, 3.0),
+    (LATENCY, LITERT, PEER_INT8, 1.0),
+    (THROUGHPUT, LITERT, PEER_INT8, 1.0),
+    (LATENCY, ONNX, PEER_INT8, 1.0),
+    (THROUGHPUT, ONNX, PEER_INT8, 1.0),
+)
 
 
-def ours(vocabulary, folder: str) -> Callable[[list[str]], object]:
-    """Exports a model, loads it, and returns its string signature."""
+def sides(size: str, folder: Path, threads: int) -> dict[str, Answer]:
+    """Returns the functions from strings to predictions by side."""
+    import numpy as np
     import tensorflow as tf
-
-    from electra_tf import data, serving, tasks
-
-    encoder = texts.small_encoder(vocabulary)
-    task = tasks.Classification(name="mood", source=None, labels=LABELS)
-    tokenizer = data.WordPiece(vocabulary)
-    model = task.build_model(encoder)
-    serving.export_saved_model(model, task, tokenizer, folder, MAX_LENGTH)
-    loaded = tf.saved_model.load(folder)
-
-    def answer(batch: list[str]) -> object:
-        serve = loaded.signatures["serving_default"]
-        return serve(text=tf.constant(batch))["probabilities"].numpy()
-
-    return answer
-
-
-def peer(vocabulary) -> Callable[[list[str]], object]:
-    """Returns a pipeline with a model of the same size."""
+    import torch
     import transformers
+    from ai_edge_litert.interpreter import Interpreter
+    from onnxruntime.quantization import quantize_dynamic
 
-    model, tokenizer = texts.small_peer(vocabulary)
+    import electra_tf as et
+
+    tokenizer = et.load("mini").tokenizer
+    encoder, layers = et.load("mini").encoder, 4
+    if size == "small":
+        tokenizer = et.data.WordPiece(texts.vocabulary())
+        encoder, layers = texts.small_encoder(tokenizer.vocabulary), 12
+        random = np.random.default_rng(0)
+        # Initial biases are zeros, which converters remove.
+        encoder.set_weights(
+            [w + random.normal(0, 0.02, w.shape) for w in encoder.get_weights()]
+        )
+    task = et.tasks.Classification(name="mood", source=None, labels=LABELS)
+    model = task.build_model(encoder)
+    network, words = texts.small_peer(tokenizer.vocabulary, layers)
     pipeline = transformers.pipeline(
-        "text-classification",
-        model=model.eval(),
-        tokenizer=tokenizer,
-        device="cpu",
+        "text-classification", model=network.eval(), tokenizer=words, device="cpu"
     )
-    return lambda batch: pipeline(
-        batch, batch_size=len(batch), truncation=True, max_length=MAX_LENGTH
+
+    def ids(batch: list[str], dtype: str) -> list[np.ndarray]:
+        options = {"truncation": True, "max_length": MAX_LENGTH, "padding": True}
+        row = words(batch, return_tensors="np", **options)
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        return [row[name].astype(dtype) for name in names]
+
+    et.serving.export_saved_model(
+        model, task, tokenizer, str(folder / "saved"), MAX_LENGTH
     )
+    loaded = tf.saved_model.load(str(folder / "saved"))
+    files = {name: str(folder / name) for name in (LITERT, ONNX, PEER_INT8)}
+    et.serving.export_litert(model, task, files[LITERT], "int8")
+    et.serving.export_onnx(model, task, files[ONNX], "int8")
+
+    class Logits(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network
+
+        def forward(self, ids, mask, segments):
+            return self.network(
+                input_ids=ids, attention_mask=mask, token_type_ids=segments
+            ).logits
+
+    example = torch.ones(2, 8, dtype=torch.long)
+    names = [f"input_{number}" for number in range(3)]
+    torch.onnx.export(
+        Logits(),
+        (example,) * 3,
+        str(folder / "peer"),
+        input_names=names,
+        dynamic_axes={key: {0: "batch", 1: "length"} for key in names},
+        dynamo=False,
+        opset_version=17,
+    )
+    quantize_dynamic(folder / "peer", files[PEER_INT8], per_channel=True)
+    litert = Interpreter(files[LITERT], num_threads=threads).get_signature_runner()
+
+    def in_litert(batch: list[str]) -> object:
+        return litert(**dict(zip(ENCODER_INPUTS, ids(batch, "int32"), strict=True)))
+
+    def in_onnx(path: str, dtype: str) -> Answer:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(path, options)
+        inputs = [node.name for node in session.get_inputs()]
+        if dtype == "int32":
+            inputs = ENCODER_INPUTS
+        return lambda batch: session.run(
+            None, dict(zip(inputs, ids(batch, dtype), strict=True))
+        )
+
+    return {
+        OURS: lambda batch: loaded.signatures["serving_default"](
+            text=tf.constant(batch)
+        )["probabilities"].numpy(),
+        LITERT: in_litert,
+        ONNX: in_onnx(files[ONNX], "int32"),
+        PEER: lambda batch: pipeline(
+            batch, batch_size=len(batch), truncation=True, max_length=MAX_LENGTH
+        ),
+        PEER_INT8: in_onnx(files[PEER_INT8], "int64"),
+    }
+
+
+def megabytes(path: Path) -> float:
+    """Returns the size of a file or folder."""
+    paths = [path, *path.rglob("*")]
+    return sum(each.stat().st_size for each in paths if each.is_file()) / 1e6
 
 
 def measure(answer: Callable, batch: list[str]) -> dict[tuple[str, str], float]:
@@ -82,44 +165,60 @@ def measure(answer: Callable, batch: list[str]) -> dict[tuple[str, str], float]:
     used, took = time.process_time() - began, time.perf_counter() - start
     slow = sorted(seconds)[int(0.95 * len(batch))]
     return {
-        ("one string: latency, median", "seconds"): statistics.median(seconds),
+        (LATENCY, "seconds"): statistics.median(seconds),
         ("one string: latency, 95th percentile", "seconds"): slow,
         ("one string: CPU time", "CPU seconds"): single,
         ("batch of 64: CPU time", "CPU seconds"): used,
-        ("batch of 64: throughput", "strings/s"): len(batch) / took,
+        (THROUGHPUT, "strings/s"): len(batch) / took,
     }
 
 
 def main() -> None:
-    arguments = harness.with_threads(harness.arguments(__doc__))
-    vocabulary, strings = texts.vocabulary(), texts.sentences(COUNT)
+    made = harness.arguments(__doc__)
+    made.add_argument("--size", choices=["mini", "small"], default="small")
+    arguments = harness.with_threads(made)
+    strings = texts.sentences(COUNT)
     stream = itertools.cycle(strings)
-    with tempfile.TemporaryDirectory() as folder:
-        sides = {OURS: ours(vocabulary, folder), PEER: peer(vocabulary)}
-        # Lets either side compile or cache all lengths.
-        for answer in sides.values():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        answers = sides(arguments.size, folder, arguments.threads)
+        # Lets every side compile or cache all lengths.
+        for answer in answers.values():
             for text in strings[:BATCH]:
                 answer([text])
             for start in range(0, 3 * BATCH, BATCH):
                 answer(strings[start : start + BATCH])
-        figures: dict[tuple, dict[str, list[float]]] = {}
+        figures: dict[str, dict[str, list[float]]] = {}
+        units: dict[str, str] = {}
         for number in range(arguments.rounds):
             batch = list(itertools.islice(stream, BATCH))
-            for name in harness.turns(sides, number):
-                for what, value in measure(sides[name], batch).items():
-                    of_side = figures.setdefault(what, {OURS: [], PEER: []})
-                    of_side[name].append(value)
-    about = {"ours": OURS, "peer": PEER, "bar": 2.0}
+            for side in harness.turns(answers, number):
+                for (what, unit), value in measure(answers[side], batch).items():
+                    of_side = figures.setdefault(what, {})
+                    of_side.setdefault(side, []).append(value)
+                    units[what] = unit
+        sizes = {
+            name: megabytes(folder / name) for name in (LITERT, ONNX, "saved", "peer")
+        }
     rows = [
-        harness.row(what, values, unit=unit, **about)
-        for (what, unit), values in figures.items()
+        harness.row(
+            f"{arguments.size}, {ours}, {what}",
+            figures[what],
+            ours=ours,
+            peer=peer,
+            unit=units[what],
+            bar=bar,
+        )
+        for what, ours, peer, bar in ROWS
     ]
     harness.report(
         "serving",
         rows,
-        arguments.output,
+        arguments.output or harness.RESULTS / f"serving-{arguments.size}.json",
         threads=arguments.threads,
         mean_words=statistics.mean(len(text.split()) for text in strings),
+        megabytes=sizes,
+        figures=figures,
     )
 
 

@@ -48,15 +48,18 @@ def small_encoder(vocabulary: Vocabulary, dtype: str = "float32"):
     )
 
 
-def small_peer(vocabulary: Vocabulary) -> tuple:
-    """Returns a Hugging Face classifier of ELECTRA-Small's size and its tokenizer."""
+def small_peer(vocabulary: Vocabulary, layers: int = 12) -> tuple:
+    """Returns a Hugging Face classifier of ELECTRA-Small's size and its tokenizer.
+
+    With 4 layers it has the size of the embedded encoder "mini".
+    """
     import transformers
 
     config = transformers.ElectraConfig(
         vocab_size=len(vocabulary),
         embedding_size=128,
         hidden_size=256,
-        num_hidden_layers=12,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         intermediate_size=1024,
     )

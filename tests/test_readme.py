@@ -84,13 +84,13 @@ def test_link_targets_exist():
                 assert (doc.parent / target).exists(), f"{doc.name}: {target}"
 
 
-# Flags of Apache Beam, Spark, saved_model_cli, pip, uvicorn and curl, and of
+# Flags of Apache Beam, Spark, pip, uvicorn and curl, and of
 # examples/serve.
 FOREIGN_FLAGS = """
 runner direct_num_workers direct_running_mode environment_type flink_master
 flink_version flink_job_server_jar job_endpoint project region
 spark_master_url spark_job_server_jar conf cores host master memory temp_location
-all dir tag_set signature_def input_exprs port clients requests no app fail retry show
+port clients requests no app fail retry show
 silent
 """
 

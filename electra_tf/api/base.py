@@ -873,12 +873,12 @@ class TextModel(TaskModel):
                 self, self._task, self.tokenizer, path, self.max_seq_length, precision
             )
         others = {"litert": export.export_litert, "onnx": export.export_onnx}
-        if format not in others or precision:
+        if format not in others or precision not in (None, "float32", "int8"):
             raise UserError(
                 f"format is {format!r}, precision {precision!r}; allowed are "
-                "tf_saved_model, which alone has a precision, litert and onnx."
+                "tf_saved_model, and litert and onnx in float32 or int8."
             )
-        return others[format](self, self._task, path)
+        return others[format](self, self._task, path, precision or "float32")
 
 
 def _split(rows: Rows, share: float) -> tuple[Rows, Rows]:

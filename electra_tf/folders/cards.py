@@ -198,6 +198,10 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
         "",
         *table(("score", "value", "95 % interval", "baseline"), rows),
     ]
+    lines += [
+        f"\n`{name}` is int8: {metric} {row['int8']:.2f}, a loss of {row['loss']:.2f}."
+        for name, row in report.get("int8", {}).items()
+    ]
     if len(results) > 1:
         main = over_seeds[metric]
         failed = sum(bool(each["failure"]) for each in results.values())

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,15 +180,17 @@ class Job:
     """A run that is ready to be trained.
 
     ``scorer`` predicts with a float32 copy of the model, which is also exported.
-    ``exports`` has writers by file name: (model, task, path) -> the largest difference
-    on a test batch, or None without a test.
+    ``exports`` has writers by file name: (model, task, path, accept) -> the largest
+    difference on a test batch, or None without a test. ``max_score_loss`` is the limit
+    of int8 files, else None.
     """
 
     inputs: Inputs
     trainer: Trainer
     watch: Watch
     scorer: Outputs
-    exports: Mapping[str, Callable[[TaskModel, Task, str], float | None]]
+    exports: Mapping[str, Callable[..., float | None]]
+    max_score_loss: float | None
     log: Log
 
 
@@ -264,7 +268,9 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     record = _recorder(inputs.folder)
     watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
     exports = _exports(config, inputs.start.tokenizer, inputs.settings.max_seq_length)
-    return Job(inputs, trainer, watch, scorer, exports, log)
+    is_int8 = config.run.export_precision == "int8"
+    limit = config.run.max_score_loss if is_int8 else None
+    return Job(inputs, trainer, watch, scorer, exports, limit, log)
 
 
 def _resumes(
@@ -520,18 +526,27 @@ def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
 
 def _exports(
     config: FinetuneConfig, tokenizer: WordPiece, length: int
-) -> dict[str, Callable[[TaskModel, Task, str], float | None]]:
+) -> dict[str, Callable[..., float | None]]:
     precision = config.run.export_precision
+    of_strings, of_ids = precision, "float32"
+    if precision == "int8":
+        of_strings, of_ids = of_ids, precision
 
-    def saved_model(model: TaskModel, task: Task, path: str) -> float | None:
+    def saved_model(
+        model: TaskModel, task: Task, path: str, accept: Any
+    ) -> float | None:
         return export.export_saved_model(
-            model, task, tokenizer, path, length, precision
+            model, task, tokenizer, path, length, of_strings
         )
 
+    litert, onnx = (
+        functools.partial(write, precision=of_ids)
+        for write in (export.export_litert, export.export_onnx)
+    )
     wanted = {
         "saved_model": (config.run.export_saved_model, saved_model),
-        "model.tflite": (config.run.export_litert, export.export_litert),
-        "model.onnx": (config.run.export_onnx, export.export_onnx),
+        "model.tflite": (config.run.export_litert, litert),
+        "model.onnx": (config.run.export_onnx, onnx),
     }
     return {name: write for name, (is_wanted, write) in wanted.items() if is_wanted}
 
@@ -746,9 +761,11 @@ def finish(
         model = model.merge_lora()
     models.save(model, folder.path / MODEL)
     for name, write in job.exports.items():
-        difference = write(model, task, str(folder.path / name))
+        path = folder.path / name
+        accept = functools.partial(_accept, job, answers[main], path, report)
+        difference = write(model, task, str(path), accept=accept)
         job.log(
-            f"saved model for serving: {folder.path / name}"
+            f"saved model for serving: {path}"
             if difference is None
             else f"{name}: at most {difference:.1g} from the model on a test batch"
         )
@@ -760,3 +777,39 @@ def finish(
     baseline = job.inputs.baseline[main]
     finetuning_report.draw(data, answers[main], baseline, folder.path, job.log)
     return report
+
+
+def _accept(
+    job: Job, answers: Any, path: Path, report: dict[str, Any], run: export.Run
+) -> None:
+    """Scores a converted int8 model; raises UserError if it loses too much.
+
+    ``answers`` are the float32 predictions on the main split.
+    """
+    if job.max_score_loss is None:
+        return
+    # A file of an earlier attempt.
+    path.unlink(missing_ok=True)
+    data, (split, metric) = job.inputs.data, job.inputs.main
+
+    def inference(inputs: Mapping[str, tf.Tensor]) -> Any:
+        outputs = run({name: x.numpy() for name, x in inputs.items()})
+        return outputs.get("logits", outputs)
+
+    file = types.SimpleNamespace(inference=inference)
+    _, scores = data.score(split, Outputs(file, job.inputs.eval_batch_size))
+    after = scores[metric]
+    before = data.task.score(answers, data.examples[split])[metric]
+    loss = before - after if data.task.greater_is_better else after - before
+    text = f"{path.name} in int8: {metric} {after:.2f} on {split}, {before:.2f} in "
+    text += f"float32, a loss of {loss:.2f}"
+    # Not `>`, so that NaN fails too.
+    if not loss <= job.max_score_loss:
+        raise UserError(
+            f"{text}, which exceeds --max_score_loss={job.max_score_loss:g}: the file "
+            "was not written, the rest of the run is kept. Run the command again with "
+            "a larger limit or --export_precision=float32; it does not train again."
+        )
+    job.log(text)
+    own = {"float32": before, "int8": after, "loss": loss}
+    report.setdefault("int8", {})[path.name] = own

@@ -6,8 +6,11 @@ Letters: B batch, S sequence.
 from __future__ import annotations
 
 import importlib.util
+import logging
+import math
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from electra_tf.data.tokenizer import WordPiece
     from electra_tf.tasks.base import Task
 
+# Runs a converted model on ``ENCODER_INPUTS``.
+Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 # The newest opset of tf2onnx 1.17; onnxruntime supports it since 1.14.
 _ONNX_OPSET = 18
 
@@ -60,7 +65,8 @@ class ServingModule(tf.Module):
         self, model: keras.Model, task: Task, tokenizer: WordPiece, max_seq_length: int
     ):
         super().__init__(name="serving")
-        self._model = model
+        # A function, since attributes are saved: the weights would be saved twice.
+        self._get_model = lambda: model
         # The SavedModel needs tf.Variables, which Keras variables are not.
         self._variables = [variable.value for variable in model.variables]
         self._task = task
@@ -86,7 +92,9 @@ class ServingModule(tf.Module):
 
     def _infer(self, inputs: Mapping[str, tf.Tensor]) -> Any:
         # All signatures share one function, which is traced and saved once.
-        return self._model.inference({name: inputs[name] for name in ENCODER_INPUTS})
+        return self._get_model().inference(
+            {name: inputs[name] for name in ENCODER_INPUTS}
+        )
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns predictions for serialized ``tf.train.Example``s, string [B]."""
@@ -213,12 +221,12 @@ class NumbersModule(tf.Module):
         super().__init__(name="numbers")
         # A function alone would leave the variables uninitialized in the converter.
         self._variables = [variable.value for variable in model.variables]
-        self._model = model
+        self._get_model = lambda: model
         self._task = task
 
     def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns numeric predictions and logits for token ids, int32 [B, S] each."""
-        outputs = self._model.infer(inputs)
+        outputs = self._get_model().infer(inputs)
         named = outputs if isinstance(outputs, dict) else {"logits": outputs}
         # Strings are label names, which are also in the run's labels.txt.
         answers = self._task.serving_id_outputs(outputs, inputs).items()
@@ -229,15 +237,15 @@ class NumbersModule(tf.Module):
         specs = tensor_specs(ENCODER_INPUTS, {})
         return tf.function(self.answer, input_signature=[specs], autograph=False)
 
-    def difference(
-        self, run: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
-    ) -> float:
+    def difference(self, run: Run) -> float:
         """Computes the largest difference to the model on a random batch of ids.
 
         ``run`` is the converted model. Raises ValueError if its output names differ.
         """
         random = np.random.default_rng(0)
-        ids = random.integers(0, self._model.encoder.embeddings.vocab_size, [3, 11])
+        ids = random.integers(
+            0, self._get_model().encoder.embeddings.vocab_size, [3, 11]
+        )
         # A full row, a padded row and a nearly empty row.
         mask = np.arange(11) < np.array([[11], [7], [2]])
         columns = (ids * mask, mask, (np.arange(11) >= 4) & mask)
@@ -254,17 +262,33 @@ class NumbersModule(tf.Module):
         return max(float(np.max(np.abs(x - outputs[n]))) for n, x in expected.items())
 
 
-def export_litert(model: keras.Model, task: Task, path: str) -> float:
+def export_litert(
+    model: keras.Model,
+    task: Task,
+    path: str,
+    precision: str = "float32",
+    accept: Callable[[Run], None] = lambda run: None,
+) -> float:
     """Writes a LiteRT (TFLite) model of the ids signature after checking it.
 
     ``path`` is a ``.tflite`` file with the outputs of ``NumbersModule``. The
     check runs ``ai-edge-litert`` if installed, else TensorFlow's older copy.
 
+    Args:
+        model: the fine-tuned model.
+        task: its task.
+        path: output file, written atomically; replaced if it exists.
+        precision: "float32", or "int8" for dynamic quantization: int8 weights, and
+            activations that are quantized for each product.
+        accept: gets the converted model before it is written: a function from
+            ``ENCODER_INPUTS`` to outputs by name. Raise an error to refuse it.
+
     Returns:
         Largest difference to the model on a test batch.
 
     Raises:
-        ValueError: if the conversion fails or the difference is not below 1e-3.
+        ValueError: if the conversion fails, or if the difference of a float32 file is
+            not below 1e-3.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -283,13 +307,19 @@ def export_litert(model: keras.Model, task: Task, path: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         signature = module.function().get_concrete_function()
         tf.saved_model.save(module, folder, signatures=signature)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        if precision == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:
-            content = tf.lite.TFLiteConverter.from_saved_model(folder).convert()
+            content = converter.convert()
         except Exception as error:  # A private error class.
             raise _cannot("LiteRT", "--export_litert", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
-    difference = module.difference(lambda inputs: runner(**inputs))
-    return _write_checked(path, content, difference, "LiteRT")
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return runner(**inputs)
+
+    return _checked(module, run, content, path, precision, accept)
 
 
 def require_onnx() -> None:
@@ -306,11 +336,18 @@ def require_onnx() -> None:
             )
 
 
-def export_onnx(model: keras.Model, task: Task, path: str) -> float:
+def export_onnx(
+    model: keras.Model,
+    task: Task,
+    path: str,
+    precision: str = "float32",
+    accept: Callable[[Run], None] = lambda run: None,
+) -> float:
     """Writes an ONNX model of the ids signature after checking it.
 
-    ``path`` is an ``.onnx`` file. Returns and raises as ``export_litert``; also raises
-    ValueError if a package is missing.
+    ``path`` is an ``.onnx`` file. Takes, returns and raises as ``export_litert``; also
+    raises ValueError if a package is missing. The int8 weights have 7 bits, since the
+    products of 8 bits overflow on processors without VNNI.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -328,15 +365,44 @@ def export_onnx(model: keras.Model, task: Task, path: str) -> float:
         converted, _ = tf2onnx.convert.from_function(
             module.function(), input_signature=[specs], opset=_ONNX_OPSET
         )
+        content = converted.SerializeToString()
+        if precision == "int8":
+            content = _quantized(converted, model.head.name)
     except Exception as error:  # Any error class.
         raise _cannot("ONNX", "--export_onnx", error) from error
-    content = converted.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    difference = module.difference(
-        lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
-    )
-    return _write_checked(path, content, difference, "ONNX")
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+    return _checked(module, run, content, path, precision, accept)
+
+
+def _quantized(model: Any, head: str) -> bytes:
+    """Quantizes an ``onnx.ModelProto`` except for the head's products.
+
+    onnxruntime has one scale for the activations of a whole product, which is too
+    coarse for logits: an int8 head costs more than a point.
+    """
+    from onnxruntime.quantization import quantize_dynamic
+
+    names = [node.name for node in model.graph.node]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        # Its warnings do not apply to this graph.
+        logging.disable(logging.WARNING)
+        try:
+            quantize_dynamic(
+                model,
+                path,
+                per_channel=True,
+                reduce_range=True,
+                nodes_to_exclude=[name for name in names if name.startswith(head)],
+            )
+        finally:
+            logging.disable(logging.NOTSET)
+        return path.read_bytes()
 
 
 def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
@@ -346,13 +412,25 @@ def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
     )
 
 
-def _write_checked(path: str, content: bytes, difference: float, kind: str) -> float:
+def _checked(
+    module: NumbersModule,
+    run: Run,
+    content: bytes,
+    path: str,
+    precision: str,
+    accept: Callable[[Run], None],
+) -> float:
+    """Writes a converted model unless it differs or ``accept`` raises."""
+    if precision not in ("float32", "int8"):
+        raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
+    difference = module.difference(run)
     # Not `>=`, so that NaN fails too.
-    if not difference < 1e-3:
+    if not difference < (math.inf if precision == "int8" else 1e-3):
         raise UserError(
-            f"The {kind} model differs from the Keras model by {difference:.2g}; it "
+            f"{Path(path).name} differs from the Keras model by {difference:.2g}; it "
             "was not written. Export the SavedModel instead."
         )
+    accept(run)
     with files.open_new(path, "wb") as file:
         file.write(content)
     return difference

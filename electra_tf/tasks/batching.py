@@ -174,7 +174,7 @@ class Outputs:
             inputs, _, _ = make_batch(rows, chosen, int(rows.lengths[chosen].max()))
             tensors = {name: tf.constant(inputs[name]) for name in ENCODER_INPUTS}
             outputs = self.model.inference(tensors)
-            outputs = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
+            outputs = tf.nest.map_structure(np.asarray, outputs)
             for number, row in enumerate(chosen):
                 answers[row] = tf.nest.map_structure(lambda a, i=number: a[i], outputs)
         return answers

@@ -151,5 +151,7 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
     difference = module.difference(other)
     assert difference > 1e-3
     with pytest.raises(ValueError, match="differs from the Keras model"):
-        serving._write_checked(str(tmp_path / "m.onnx"), b"", difference, "ONNX")
+        serving._checked(
+            module, other, b"", str(tmp_path / "m.onnx"), "float32", lambda run: None
+        )
     assert not list(tmp_path.iterdir())
