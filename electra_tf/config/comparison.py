@@ -27,9 +27,9 @@ class CompareConfig(Group):
           --system='mlm: --objective=mlm --mask_rule=bert' \
           --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
 
-    Writes table.md, results.jsonl (one line per finished run and probe), ladder.json
-    (settings), data/ and runs/ to --output_dir. The same command resumes an interrupted
-    comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by
+    Writes table.md, scores.png, results.jsonl (one line per finished run and probe),
+    ladder.json (settings), data/ and runs/ to --output_dir. The same command resumes an
+    interrupted comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by
     SIGTERM or SIGINT.
     """
 
