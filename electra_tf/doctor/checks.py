@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import absl.flags
 import numpy as np
 
 from electra_tf import cli
@@ -119,7 +120,7 @@ def read_flagfile(path: str) -> Subject:
     """Parses a flagfile such as configs/small.cfg; UserError if a flag is invalid."""
     try:
         config = cli.parse(PretrainConfig, [f"--flagfile={path}"])
-    except ValueError as error:
+    except (absl.flags.Error, ValueError) as error:
         raise UserError(f"{path}: {error}") from error
     return Subject(flags=fields.to_flat(config))
 

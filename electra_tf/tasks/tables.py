@@ -18,6 +18,8 @@ from electra_tf.data.tables import READERS, listed
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 
+# Rejects gzip bombs: text compresses far less.
+_MOST_TIMES_UNPACKED, _SMALL_UNPACKED = 500, 1 << 28
 # (line number, cells by column name) of each row.
 Numbered = list[tuple[int, dict[str, Any]]]
 
@@ -36,8 +38,11 @@ def read_text(path: str) -> str:
 
     Raises ValueError if it is empty, binary or not UTF-8, OSError if unreadable.
     """
+    most = max(_SMALL_UNPACKED, _MOST_TIMES_UNPACKED * paths.size(path))
     with paths.open_unpacked(path) as file:
-        raw = file.read()
+        raw = file.read(most + 1 if paths.is_packed(path) else -1)
+    if paths.is_packed(path) and len(raw) > most:
+        raise UserError(f"{path} unpacks to over {most:,} bytes: unpack it first.")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw:
         raise UserError(
             f"{path}: it holds UTF-16 or binary data, not UTF-8. Save text as UTF-8, "

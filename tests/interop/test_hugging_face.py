@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.interop import hugging_face, networks, tensor_files, tokenizer_files
+from electra_tf.interop import hub, hugging_face, networks, tokenizer_files
 from electra_tf.interop.imported import Source
 from electra_tf.interop.names import HUGGING_FACE, scatter
 from tests.interop.models import CASES, GOLDEN, assert_agree, expected, outputs, same
@@ -392,9 +392,9 @@ def test_pickled_weights(folder):
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
     assert hugging_face.detect(Source("google/electra-small-discriminator"))
-    assert not tensor_files.is_hub_name("a/b/c")
-    assert not tensor_files.is_hub_name("single")
-    assert not tensor_files.is_hub_name(str(GOLDEN))
+    assert not hub.is_hub_name("a/b/c")
+    assert not hub.is_hub_name("single")
+    assert not hub.is_hub_name(str(GOLDEN))
     assert not hugging_face.detect(Source(str(tmp_path)))
     from huggingface_hub import constants
 
