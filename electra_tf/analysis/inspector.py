@@ -214,12 +214,13 @@ class Inspector:
 
     def _hint(self) -> str:
         """Returns the advice for a folder without the required model."""
-        if self.flags.get("objective") == "mlm":
+        is_finished = any(self.folder.glob("*.keras"))
+        if is_finished and self.flags.get("objective") == "mlm":
             return (
                 "it was pretrained with --objective=mlm. Use inspect --fill or analyze "
                 "--only=representations."
             )
-        if (self.folder / CHECKPOINTS).is_dir():
+        if not is_finished and (self.folder / CHECKPOINTS).is_dir():
             return "the run has not finished. The same command resumes it."
         return (
             "predictions need discriminator.keras, --fill needs generator.keras, "

@@ -153,6 +153,8 @@ def evaluate(
     rates = {"before": before, "after": after, "oracle": best}
     report = {name: float(each.sum() / words.sum()) for name, each in rates.items()}
     change = report["after"] - report["before"]
+    if len(lists) == 1:
+        low = high = change
     return report | {"difference": change, "low": low, "high": high}
 
 

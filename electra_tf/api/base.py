@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 import os
 import random
@@ -76,12 +77,18 @@ def with_recipe(
 
 def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     """Makes ``from_preset(preset)`` load a ``save_to_preset`` of the same class."""
+    parameters = inspect.signature(from_preset).parameters
+
+    def is_default(name: str, value: Any) -> bool:
+        is_plain = name in parameters and isinstance(value, str | int)
+        return value is None or (is_plain and value == parameters[name].default)
 
     @functools.wraps(from_preset)
     def load_or_build(
         cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
     ) -> Any:
-        is_bare = all(value is None for value in (*args, *kwargs.values()))
+        given = dict(zip([*parameters][2:], args, strict=False)) | kwargs
+        is_bare = all(is_default(name, value) for name, value in given.items())
         if is_bare and hub_presets.task_class(preset) == cls.__name__:
             return cls.load(preset)
         return from_preset(cls, preset, *args, **kwargs)
@@ -868,7 +875,7 @@ class TextModel(TaskModel):
         """
         del verbose
         path = str(filepath)
-        if format == "tf_saved_model":
+        if format == "tf_saved_model" and precision != "int8":
             return export.export_saved_model(
                 self, self._task, self.tokenizer, path, self.max_seq_length, precision
             )
@@ -876,7 +883,8 @@ class TextModel(TaskModel):
         if format not in others or precision not in (None, "float32", "int8"):
             raise UserError(
                 f"format is {format!r}, precision {precision!r}; allowed are "
-                "tf_saved_model, and litert and onnx in float32 or int8."
+                "tf_saved_model in float32 or bfloat16, and litert and onnx in float32 "
+                "or int8."
             )
         return others[format](self, self._task, path, precision or "float32")
 

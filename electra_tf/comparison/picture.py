@@ -28,8 +28,8 @@ def figure(scores: Scores) -> matplotlib.figure.Figure | None:
         axis.scatter(values, [height - 0.18] * len(values), s=10, color="0.6")
         error = None
         if len(values) > 1:
-            interval = stats.ttest_1samp(values, 0).confidence_interval(CONFIDENCE)
-            error = (interval.high - interval.low) / 2
+            quantile = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)
+            error = quantile * stats.sem(values)
         axis.errorbar(fmean(values), height, xerr=error, fmt="o", color="C0", capsize=3)
     axis.set_yticks(range(len(shown)), shown[::-1])
     axis.set_ylim(-0.7, len(shown) - 0.3)

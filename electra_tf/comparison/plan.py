@@ -236,6 +236,12 @@ def make(config: CompareConfig, log: Log) -> Plan:
     # Report invalid flags before any text is read. The vocabulary does not exist yet,
     # so check the budget with its configured size.
     described, tasks = systems(config), probes(config)
+    if (config.seed + config.seeds) * config.probe_seeds - 1 > fields.MAX_SEED:
+        raise UserError(
+            f"--seed={config.seed} is too large for --seeds={config.seeds} and "
+            f"--probe_seeds={config.probe_seeds}: fine-tuning seeds exceed "
+            f"{fields.MAX_SEED:,}."
+        )
     first = described[0].config
     budgeted(described, config, first.data.vocab_size)
     run = dataclasses.replace(first.run, model_dir=config.output_dir)

@@ -202,17 +202,18 @@ def _held_out_table(scores: Scores) -> str:
 
 def _failures(scores: Scores) -> str:
     names = {row.name for row in scores.plan.rows}
+    shown = {None, *(probe.name for probe in scores.plan.probes)}
     notes = [
         f"- {describe(row)}"
         for row in scores.store.failures()
-        if row["system"] in names
+        if row["system"] in names and row.get("probe") in shown
     ]
     notes += [
         f"- {row['system']} seed {row['seed']}: {len(row['failed_seeds'])} of "
         f"{len(row['scores'])} fine-tuning runs of {row['probe']} diverged or learned "
         "nothing (the scores include them)"
         for row in scores.store.rows("probe")
-        if row["failed_seeds"] and row["system"] in names
+        if row["failed_seeds"] and row["system"] in names and row["probe"] in shown
     ]
     return "## Failures\n\n" + "\n".join(notes) if notes else ""
 

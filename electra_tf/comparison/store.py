@@ -68,7 +68,8 @@ class Store:
 
     def failures(self) -> list[Row]:
         """Returns the rows of failed runs and probes."""
-        return [row for row in self._rows.values() if "failure" in row]
+        rows = [row for row in self._rows.values() if "failure" in row]
+        return [row for row in rows if row.get("point") in (None, END)]
 
     def find(self, system: str, seed: int, probe: str | None = None) -> Row | None:
         """Returns the row of a finished run, or of its probe, or None."""
@@ -136,6 +137,8 @@ def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     # Compare the old names only: flags added since then count as unchanged.
     for config in (PretrainConfig, FinetuneConfig, ScoreConfig):
         now = {**config.REMOVED, **now}
+    # It decided whether a run stopped, not its scores.
+    was = {name: old for name, old in was.items() if name != "unknown_tags"}
     return [
         f"{name} was {old}, now {now.get(name, _ABSENT)}"
         for name, old in sorted(was.items())

@@ -176,7 +176,8 @@ def _is_usable(folder: Path) -> bool:
             os.access(folder, os.W_OK)
             and shutil.disk_usage(folder).free >= MIN_FREE_BYTES
         )
-    except OSError:
+    except (OSError, ValueError):
+        # An entry that another process cuts off while it is read is a ValueError.
         return False
 
 

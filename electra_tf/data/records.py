@@ -112,11 +112,12 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
         ) from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    content = files.parse_json(text, f"{path} is damaged", _SHAPE)
+    content = files.parse_json(text, f"{path} is damaged", {"format_version": int})
     if content["format_version"] > FORMAT_VERSION:
         raise UserError(
             f"{path}: format {content['format_version']} is newer than this library"
         )
+    files.check_shape(content, _SHAPE, f"{path} is damaged")
     try:
         for split in ("train", "eval"):
             content[split] = tuple(Shard(**shard) for shard in content[split])

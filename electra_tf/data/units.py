@@ -138,7 +138,12 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
 
 def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
     """Deduplicates the read units; writes and returns the final verdicts."""
-    read = [np.load(job.file(unit, READ)) for unit in units]
+    read = []
+    for unit in units:
+        with np.load(job.file(unit, READ)) as arrays:
+            read.append(dict(arrays))
+        # Without --dedup=near, version 0.2 stored an array of shape [documents, 0].
+        read[-1]["signatures"] = read[-1]["signatures"].reshape(-1, selection.HASHES)
     hashes, verdicts, signatures = (
         np.concatenate([arrays[name] for arrays in read])
         for name in ("hashes", "verdicts", "signatures")

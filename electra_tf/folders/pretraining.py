@@ -184,8 +184,8 @@ class PretrainingFolder:
         path = Path(vocab_file or self.path / VOCABULARY)
         if not path.is_file():
             raise FileNotFoundError(
-                f"No vocabulary at {path}: set --vocab_file to the vocabulary that the "
-                "encoder was pretrained with."
+                f"No vocabulary at {path}: put the vocab.txt of the encoder's "
+                "pretraining there."
             )
         chosen, known = {}, self.casing
         for name, given in zip(CASING, (lower_case, strip_accents), strict=True):

@@ -91,7 +91,8 @@ def read(source: Source) -> Imported:
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
     if other is not None and source.only != "discriminator":
-        second = _read_half(hub.local_folder(other))
+        heads = source.num_heads if source.only == "generator" else None
+        second = _read_half(hub.local_folder(other), heads)
         if (first.role, second.role) != ("discriminator", "generator"):
             raise UserError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; they "

@@ -811,7 +811,8 @@ def _accept(
         raise UserError(
             f"{text}, which exceeds --max_score_loss={job.max_score_loss:g}: the file "
             "was not written, the rest of the run is kept. Run the command again with "
-            "a larger limit or --export_precision=float32; it does not train again."
+            "a larger limit, or without --export_precision and --max_score_loss; it "
+            "does not train again."
         )
     job.log(text)
     own = {"float32": before, "int8": after, "loss": loss}

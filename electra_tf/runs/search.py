@@ -142,6 +142,8 @@ class Search:
         for row in stored["trials"]:
             # null stands for a score that is not finite.
             score = math.nan if row.get("score") is None else row["score"]
+            shape = {axis.name: float for axis in self.axes}
+            files.check_shape(row["values"], shape, f"{path} is damaged: values")
             trials.append(Trial(row["values"], score, row["failure"], row["seconds"]))
         if stored["metric"] != self.metric:
             raise UserError(

@@ -81,11 +81,14 @@ def from_json(about: Mapping[str, Any]) -> Task:
     files.check_shape(about, shape, "the task")
     values = {key: _frozen(about[key]) for key in names}
     values |= {"name": about["task"], "source": _no_source}
+    has_labels = issubclass(kind, Classification | MultiLabel | Tagging)
+    if has_labels and not values.get("labels"):
+        raise UserError("the task: labels is missing.")
     if issubclass(kind, Tagging):
         if about.get("rewritten", about.get("encoding") == "bioes"):
             raise UserError("tag_encoding=bioes is not supported any more.")
         # task.json of older runs lacks the fallback.
-        labels = values.get("labels") or ("O",)
+        labels = values["labels"]
         values.setdefault("fallback", "O" if "O" in labels else labels[0])
     if hasattr(kind, "pair"):
         values["pair"] = len(about.get("text_names") or ()) == 2

@@ -57,9 +57,18 @@ def named_callbacks(
 
 def _imported(name: str) -> Any:
     try:
-        return pkgutil.resolve_name(name)
+        found = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"--callback={name} cannot be imported: {error}.") from error
+    is_other = isinstance(found, type) and not issubclass(
+        found, keras.callbacks.Callback
+    )
+    if is_other or not callable(found):
+        raise UserError(
+            f"--callback={name} is not a Keras callback class, or a function that "
+            "returns a callback."
+        )
+    return found
 
 
 def _make_callback(name: str, factory: Any) -> keras.callbacks.Callback:

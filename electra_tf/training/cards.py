@@ -210,6 +210,11 @@ _CARDS = (
         baseline="majority class",
     ),
     MetricCard("corrupted_fraction", panel=_SENTENCES, series="corrupted rows"),
+    # Without a label: no held-out scores.
+    *(
+        MetricCard(name, f"{name} {{:.3f}}", panel=Panel(name, ""), series=name)
+        for name in ("adversarial_weight", "reward", "reward_baseline", "temperature")
+    ),
     *FIT,
 )
 

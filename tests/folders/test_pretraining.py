@@ -54,7 +54,7 @@ def test_no_vocabulary_is_an_error(tmp_path):
     folder = PretrainingFolder(tmp_path)
     assert folder.settings == {}
     assert folder.vocabulary() is None
-    with pytest.raises(FileNotFoundError, match="--vocab_file"):
+    with pytest.raises(FileNotFoundError, match="No vocabulary at"):
         folder.tokenizer(print)
 
 
