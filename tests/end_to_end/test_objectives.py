@@ -68,7 +68,7 @@ COMBINATIONS = {
 DETECTS = ("discriminator AUC", "P(replaced) %")
 SHOWN = {
     "replace_mlm": ("replaced tokens corrected", " > "),
-    "all_tokens_mlm": ("copy gate AUC", "{"),
+    "all_tokens_mlm": ("copy gate AUC", " > "),
     "mlm": ("masked LM loss", " > "),
 }
 
