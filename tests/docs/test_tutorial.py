@@ -84,9 +84,10 @@ def test_the_steps_run(installed, tmp_path):
     report = json.loads((tmp_path / "runs/topics/results.json").read_text())
     accuracy = report["summary"][report["main_split"]]["accuracy"]
     assert accuracy["min"] > accuracy["baseline"] + 30
-    files = ["curves.png", "runs/topics/model_card.md", "runs/topics/saved_model"]
+    files = [f"runs/topics/{name}" for name in ("curves.png", "model_card.md")]
     files += [f"runs/mine/{name}" for name in ("curves.png", "samples.txt")]
     files += ["runs/mine/checkpoints", "runs/watched/encoder.keras"]
+    files += ["runs/topics/saved_model"]
     assert [name for name in files if not (tmp_path / name).exists()] == []
     with open(tmp_path / "losses.csv") as file:
         assert list(csv.DictReader(file))
