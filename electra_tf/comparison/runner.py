@@ -15,6 +15,7 @@ from electra_tf import cli
 from electra_tf.cli import Log
 from electra_tf.comparison.plan import Job
 from electra_tf.comparison.store import Row, Store, identity, key
+from electra_tf.data.pools import cores
 from electra_tf.training.callbacks import GracefulStop
 
 LOG = "log.txt"
@@ -127,8 +128,6 @@ def _environment(workers: int) -> dict[str, str]:
     """Divides the cores between the processes, unless the user set the variables."""
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     if workers > 1:
-        affinity = getattr(os, "sched_getaffinity", None)
-        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
         for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
-            variables.setdefault(name, str(max(1, cores // workers)))
+            variables.setdefault(name, str(max(1, cores() // workers)))
     return variables

@@ -24,6 +24,12 @@ def pool(
     )
 
 
+def cores() -> int:
+    """Returns the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def _start_process(start: Callable | None, arguments: Sequence[Any]) -> None:
     # The parent handles Ctrl-C. Workers must exit if the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from electra_tf import cli
-from electra_tf.data.pools import pool
+from electra_tf.data.pools import cores, pool
 from electra_tf.data.units import Job, Unit, Worker
 from electra_tf.errors import UserError
 
@@ -39,7 +38,7 @@ def run(
     elif left:
         size = sum(unit.size for unit in left)
         useful = 1 + size // _BYTES_WORTH_A_PROCESS
-        workers = min(num_processes or min(_cores(), useful), len(left))
+        workers = min(num_processes or min(cores(), useful), len(left))
         # Only standard error has a progress line that overwrites itself.
         plain = None if log is cli.note else log
         progress = cli.Progress(size, unit="B", scale=True, log=plain)
@@ -51,12 +50,6 @@ def run(
                 documents += count
                 progress.update(progress.done + unit.size, f"{documents:,} documents")
         progress.close()
-
-
-def _cores() -> int:
-    """Returns the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _run_units(
