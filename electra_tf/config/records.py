@@ -13,7 +13,7 @@ _SETTINGS = (
     *("max_seq_length", "segmenting", "lower_case", "strip_accents"),
     *("blank_lines_separate", "eval_fraction", "seed", "shard_megabytes"),
 )
-_FILTERS = (*("dedup", "near_similarity", "min_characters", "decontaminate"),)
+_FILTERS = ("dedup", "near_similarity", "min_characters", "decontaminate")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

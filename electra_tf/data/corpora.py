@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -74,9 +74,7 @@ def open_corpus(
     skipped: list[str] = []
     for spec in sources:
         if spec == "installed":
-            opened[spec] = Generated(
-                spec, lambda: iter(installed.documents()), installed.fingerprint
-            )
+            opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
         elif spec.startswith("tfds:"):
             opened[spec] = _tfds(spec)
         else:
@@ -166,7 +164,7 @@ class Generated:
     """A source that is not a text file; ``fingerprint`` identifies its text."""
 
     name: str
-    documents: Callable[[], Iterator[Document]]
+    documents: Callable[[], Iterable[Document]]
     fingerprint: Callable[[], str]
     size: int = 0  # 0 if it is unknown.
     needs_spool = True

@@ -26,7 +26,6 @@ from electra_tf.files import AnyPath
 _STATIC_VARIANTS = 10
 _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 
-
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
 _ORIGINAL = "*.tfrecord-*-of-*"
 

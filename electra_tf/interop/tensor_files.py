@@ -29,7 +29,7 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     for name in HUGGING_FACE_FILES:
         if (folder / name).is_file():
             return {
-                re.sub("LayerNorm.(gamma|beta)$", lambda m: _RENAMED[m[0]], name): x
+                re.sub(r"LayerNorm\.(gamma|beta)$", lambda m: _RENAMED[m[0]], name): x
                 for name, x in _read(folder / name).items()
             }
     raise FileNotFoundError(
