@@ -54,11 +54,10 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
     """Yields a temporary path that atomically replaces `path` after the block.
 
     The block may create a file or a folder; a folder replaces an existing folder. A
-    process killed between the two renames of a folder leaves none: the next write
-    beside it restores the old one. The temporary name keeps the suffix, because Keras
-    and matplotlib infer the format from it. If the block raises,
-    `path` is unchanged and the temporary path is removed. ``size`` is the minimum free
-    space in bytes.
+    process killed between the two renames leaves no folder: the next write beside it
+    restores the old folder. The temporary name keeps the suffix, because Keras and
+    matplotlib infer the format from it. If the block raises, `path` is unchanged and
+    the temporary path is removed. ``size`` is the minimum free space in bytes.
 
     Raises OSError, which names `path`, if writing fails. Errors of other types that
     report a full disk become OSError.

@@ -199,7 +199,7 @@ def _clean(root: Path) -> None:
 
 def _is_whole(path: Path) -> bool:
     """Whether the three fields of an entry, a protocol buffer, fill the file."""
-    size, found = path.stat().st_size, set()
+    size, numbers = path.stat().st_size, set()
     with path.open("rb") as file:
         while (position := file.tell()) < size:
             tag, *digits = file.read(11)
@@ -209,6 +209,6 @@ def _is_whole(path: Path) -> bool:
             end = position + 1 + width + length
             if tag & 7 != 2 or not width or end > size:
                 return False
-            found.add(tag >> 3)
+            numbers.add(tag >> 3)
             file.seek(end)
-    return found == _FIELDS
+    return numbers == _FIELDS

@@ -115,9 +115,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
     if vocabulary is None:
-        raise UserError(
-            f"{model.source} has no vocab.txt: pass --vocab_file, that of the weights."
-        )
+        raise UserError(f"{model.source} has no vocab.txt: pass --vocab_file.")
     sizes = model.main.sizes
     missing = sizes.vocab_size - len(vocabulary)
     if missing < 0:
