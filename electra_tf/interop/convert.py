@@ -82,13 +82,13 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:
     """Raises ValueError if the format cannot hold the head of a fine-tuned model."""
-    formats = {"electra_tf": "hugging_face", "hugging_face": "electra_tf"}
-    is_float16 = options.float16 and options.format == "electra_tf"
-    if options.format != formats[model.format] or is_float16:
+    target = "hugging_face" if model.format == "electra_tf" else "electra_tf"
+    is_float16 = options.float16 and target == "electra_tf"
+    if options.format != target or is_float16:
         raise UserError(
-            f"{model.source} is fine-tuned: convert it to --format="
-            f"{formats[model.format]}, to electra_tf without --float16, or pass "
-            "--only=discriminator for its encoder alone."
+            f"{model.source} is fine-tuned: convert it to --format={target}"
+            f"{' without --float16' * is_float16}, or pass --only=discriminator for "
+            "its encoder alone."
         )
 
 
