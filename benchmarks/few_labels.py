@@ -65,12 +65,12 @@ def tables(data, eval_rows):
         "CoLA": _glue(data / "glue" / "CoLA", (3, 1), 0),
         "topic": _topics(data / "squad" / "dev-v1.1.rebuilt.json"),
     }
-    made = {}
+    splits = {}
     for name, part in parts.items():
         train, test = (np.random.default_rng(0).permutation(rows) for rows in part)
         spare = min(eval_rows, len(train) // 3)
-        made[name] = train[spare:], train[:spare], test[:eval_rows]
-    return made
+        splits[name] = train[spare:], train[:spare], test[:eval_rows]
+    return splits
 
 
 def draw(pool, shots, number):
@@ -123,8 +123,8 @@ def predictions(method, setting, train, texts):
 class Cells:
     """Scores by (table, shots, method, setting, draw), kept in a file."""
 
-    def __init__(self, path, made):
-        self.path, self.tables = path, made
+    def __init__(self, path, splits):
+        self.path, self.tables = path, splits
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())

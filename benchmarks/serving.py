@@ -7,8 +7,8 @@ Our sides are exports of ``run_finetuning.py``: a SavedModel of a text classifie
 float32, and int8 in LiteRT and ONNX. The peers are a ``text-classification`` pipeline
 with ``ElectraForSequenceClassification`` (SDPA) in float32, and the same model exported
 by PyTorch and quantized by onnxruntime, as Optimum does. All get the same strings,
-sentences of 5 to 60 words. Files without a tokenizer get ids from the peer's.
-The weights of small are random, which costs the same.
+sentences of 5 to 60 words. Files without a tokenizer get ids from the tokenizer of
+``transformers``. The weights of small are random, which costs the same.
 
 Every round has 64 other strings, the same on all sides: one call each for latencies,
 then one call with all. CPU time is the process's.

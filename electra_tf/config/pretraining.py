@@ -199,8 +199,8 @@ class EncoderConfig(Group):
         )
 
 
-# Conditions (`only_with`) of flags of a trained generator, and of other distributions
-# than the generator's, which the loss of Electric does not have.
+# Conditions (`only_with`) of flags that need a trained generator, and of flags that
+# change the distribution of the samples, which the loss of Electric contains.
 _NETWORK = "objective!=mlm,generator!=unigram|uniform"
 _SAMPLER = "objective!=mlm|electric"
 
