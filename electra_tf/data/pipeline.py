@@ -204,7 +204,7 @@ def naming_damage(files: Sequence[str], vocab_size: int) -> Iterator[None]:
 
 def _damage(path: str, vocab_size: int) -> str:
     """Describes the first damaged record of a file, or returns ""."""
-    first, reason = 0, ""
+    first = 0
     # Finds the batch, then the record.
     for size in (1000, 1):
         try:
