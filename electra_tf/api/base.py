@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import inspect
 import itertools
 import os
 import random
@@ -77,18 +76,18 @@ def with_recipe(
 
 def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     """Makes ``from_preset(preset)`` load a ``save_to_preset`` of the same class."""
-    parameters = inspect.signature(from_preset).parameters
-
-    def is_default(name: str, value: Any) -> bool:
-        is_plain = name in parameters and isinstance(value, str | int)
-        return value is None or (is_plain and value == parameters[name].default)
+    # Arguments that may be positional have the default None.
+    defaults = from_preset.__kwdefaults__
 
     @functools.wraps(from_preset)
     def load_or_build(
         cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
     ) -> Any:
-        given = dict(zip([*parameters][2:], args, strict=False)) | kwargs
-        is_bare = all(is_default(name, value) for name, value in given.items())
+        is_bare = all(
+            value is None
+            or (isinstance(value, str | int) and value == defaults.get(name))
+            for name, value in (*enumerate(args), *kwargs.items())
+        )
         if is_bare and hub_presets.task_class(preset) == cls.__name__:
             return cls.load(preset)
         return from_preset(cls, preset, *args, **kwargs)
