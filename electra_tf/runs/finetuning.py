@@ -183,17 +183,15 @@ class Job:
     """A run that is ready to be trained.
 
     ``scorer`` predicts with a float32 copy of the model, which is also exported.
-    ``exports`` has writers by file name: (model, task, path, accept) -> the largest
-    difference on a test batch, or None without a test. ``max_score_loss`` is the limit
-    of int8 files, else None.
     """
 
     inputs: Inputs
     trainer: Trainer
     watch: Watch
     scorer: Outputs
-    exports: Mapping[str, Callable[..., float | None]]
-    max_score_loss: float | None
+    exports: Sequence[str]  # Names of the files for serving.
+    precision: str  # Of the exports.
+    max_score_loss: float  # Of int8 files.
     log: Log
 
 
@@ -270,10 +268,21 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     scorer = _scorer(trainer.model, config.run.eval_batch_size)
     record = _recorder(inputs.folder)
     watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
-    exports = _exports(config, inputs.start.tokenizer, inputs.settings.max_seq_length)
-    is_int8 = config.run.export_precision == "int8"
-    limit = config.run.max_score_loss if is_int8 else None
-    return Job(inputs, trainer, watch, scorer, exports, limit, log)
+    wanted = {
+        "saved_model": config.run.export_saved_model,
+        "model.tflite": config.run.export_litert,
+        "model.onnx": config.run.export_onnx,
+    }
+    return Job(
+        inputs=inputs,
+        trainer=trainer,
+        watch=watch,
+        scorer=scorer,
+        exports=[name for name, is_wanted in wanted.items() if is_wanted],
+        precision=config.run.export_precision,
+        max_score_loss=config.run.max_score_loss,
+        log=log,
+    )
 
 
 def _resumes(
@@ -527,33 +536,6 @@ def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
     return record
 
 
-def _exports(
-    config: FinetuneConfig, tokenizer: WordPiece, length: int
-) -> dict[str, Callable[..., float | None]]:
-    precision = config.run.export_precision
-    of_strings, of_ids = precision, "float32"
-    if precision == "int8":
-        of_strings, of_ids = of_ids, precision
-
-    def saved_model(
-        model: TaskModel, task: Task, path: str, accept: Any
-    ) -> float | None:
-        return export.export_saved_model(
-            model, task, tokenizer, path, length, of_strings
-        )
-
-    litert, onnx = (
-        functools.partial(write, precision=of_ids)
-        for write in (export.export_litert, export.export_onnx)
-    )
-    wanted = {
-        "saved_model": (config.run.export_saved_model, saved_model),
-        "model.tflite": (config.run.export_litert, litert),
-        "model.onnx": (config.run.export_onnx, onnx),
-    }
-    return {name: write for name, (is_wanted, write) in wanted.items() if is_wanted}
-
-
 def searched(
     config: FinetuneConfig, log: Log, task: Task | None = None
 ) -> FinetuneConfig | None:
@@ -763,15 +745,7 @@ def finish(
         # Exports have one product per kernel.
         model = model.merge_lora()
     models.save(model, folder.path / MODEL)
-    for name, write in job.exports.items():
-        path = folder.path / name
-        accept = functools.partial(_accept, job, answers[main], path, report)
-        difference = write(model, task, str(path), accept=accept)
-        job.log(
-            f"saved model for serving: {path}"
-            if difference is None
-            else f"{name}: at most {difference:.1g} from the model on a test batch"
-        )
+    _export(job, model, answers[main], report)
     # Imported late: only a finished run needs it.
     from electra_tf.folders.cards import task_card
 
@@ -782,6 +756,29 @@ def finish(
     return report
 
 
+def _export(job: Job, model: TaskModel, answers: Any, report: dict[str, Any]) -> None:
+    """Writes the models for serving; ``report`` receives the scores of int8 files."""
+    inputs, task, is_int8 = job.inputs, job.inputs.data.task, job.precision == "int8"
+    for name in job.exports:
+        path = inputs.folder.path / name
+        if name == "saved_model":
+            length = inputs.settings.max_seq_length
+            precision = "float32" if is_int8 else job.precision
+            arguments = (inputs.start.tokenizer, str(path), length, precision)
+            difference = export.export_saved_model(model, task, *arguments)
+        else:
+            is_onnx = name == "model.onnx"
+            write = export.export_onnx if is_onnx else export.export_litert
+            accept = functools.partial(_accept, job, answers, path, report)
+            options = {"precision": "int8", "accept": accept} if is_int8 else {}
+            difference = write(model, task, str(path), **options)
+        job.log(
+            f"saved model for serving: {path}"
+            if difference is None
+            else f"{name}: at most {difference:.1g} from the model on a test batch"
+        )
+
+
 def _accept(
     job: Job, answers: Any, path: Path, report: dict[str, Any], run: export.Run
 ) -> None:
@@ -789,8 +786,6 @@ def _accept(
 
     ``answers`` are the float32 predictions on the main split.
     """
-    if job.max_score_loss is None:
-        return
     # A file of an earlier attempt.
     path.unlink(missing_ok=True)
     data, (split, metric) = job.inputs.data, job.inputs.main
