@@ -44,21 +44,16 @@ from electra_tf.training.distribution import (
     strategy_for,
 )
 
-MakeCallbacks = Callable[[int], list[keras.callbacks.Callback]]
-
 
 def run(
     config: PretrainConfig,
     log: Log = cli.say,
-    callbacks_from: MakeCallbacks = lambda step: [],
     objective: build.MakeObjective | None = None,
 ) -> int:
     """Runs, resumes or completes a pretraining run.
 
-    ``callbacks_from`` returns extra callbacks of a phase, given its first step; they
-    run before a checkpoint is saved, and each evaluation ends an epoch, with ``val_``
-    logs. ``objective``, a subclass of ``pretraining.Objective`` or a factory, replaces
-    the config's objective. FLOPs still refer to the config's objective.
+    ``objective``, a subclass of ``pretraining.Objective`` or a factory, replaces the
+    config's objective. FLOPs still refer to the config's objective.
 
     Returns the exit code: 0, or ``cli.STOPPED`` after a signal. Raises ValueError if
     inputs do not fit or another process runs in the folder, OSError if files or other
@@ -69,7 +64,7 @@ def run(
         return cli.OK
     workers = naming_lost_workers(ready.model.distribute_strategy)
     with ready.lock, ready.data.naming_damage(), workers:
-        signal = train(ready, callbacks_from)
+        signal = train(ready)
         if signal:
             log(f"{signal}: {callbacks.SAVED_AND_STOPPED}")
             return cli.STOPPED
@@ -337,7 +332,7 @@ def _sinks(
     )
 
 
-def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | None:
+def train(run: Run) -> str | None:
     """Trains to the last step, counted over all phases.
 
     Returns the name of the signal that stopped training after a checkpoint, or None.
@@ -356,7 +351,7 @@ def train(run: Run, callbacks_from: MakeCallbacks = lambda step: []) -> str | No
         logger = callbacks.StepLogger(
             run.log_steps, receivers, tokens_per_step=run.tokens_per_step, **counted
         )
-        more = [*callbacks_from(first_step), *(make() for make in run.callbacks)]
+        more = [make() for make in run.callbacks]
         if run.held_out is not None and run.eval_steps:
             evaluate = callbacks.EvaluateEvery(
                 run.held_out, run.eval_steps, receivers, callbacks=more, **counted

@@ -121,19 +121,20 @@ def test_progress_of_a_clock_that_stands_still_or_runs_back():
 # -- Non-finite numbers ----------------------------------------------------------------
 
 
+class Breaks(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 3:
+            weight = self.model.trainable_variables[0]
+            weight.assign(np.full(weight.shape, np.inf, "float32"))
+
+
 @pytest.mark.slow
 def test_weights_that_are_not_finite(text, tmp_path):
     """The error names the checkpoint before the step, which stays intact."""
-    ready = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)
-
-    class Breaks(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            if batch == 3:
-                weight = self.model.trainable_variables[0]
-                weight.assign(np.full(weight.shape, np.inf, "float32"))
-
+    config = in_process.config_of(text, tmp_path, f"--callback={__name__}:Breaks")
+    ready = pretraining.prepare(config, lambda line: None)
     with ready.lock, pytest.raises(FloatingPointError) as caught:
-        pretraining.train(ready, lambda step: [Breaks()])
+        pretraining.train(ready)
     said = str(caught.value)
     assert said.startswith("step 4: not finite: ")
     assert "the checkpoint of step 2 " in said
@@ -169,18 +170,19 @@ def test_labels_that_are_not_finite(pretrained, tmp_path, bad):
 # -- Preemption notices ----------------------------------------------------------------
 
 
+class Notice(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 3:
+            signal.raise_signal(signal.SIGINT)
+
+
 @pytest.mark.slow
 def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path):
-    class Notice(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            if batch == 3:
-                signal.raise_signal(signal.SIGINT)
-
     folder = tmp_path / "run"
     flags = ("--num_train_steps=9", "--save_checkpoint_steps=1000")
-    config = in_process.config_of(text, folder, *flags)
+    config = in_process.config_of(text, folder, *flags, f"--callback={__name__}:Notice")
     said = []
-    code = pretraining.run(config, said.append, lambda step: [Notice()])
+    code = pretraining.run(config, said.append)
     assert code == cli.STOPPED
     assert said[-1].startswith("SIGINT: saved and stopped; run the same")
     names = {path.name for path in (folder / "checkpoints").glob("*.index")}

@@ -48,12 +48,17 @@ def test_it_is_an_argument_of_electra(drawn, tmp_path):
     assert type(loaded.objective) is drawn
 
 
+def to_csv():
+    return keras.callbacks.CSVLogger("epochs.csv")
+
+
 @pytest.mark.slow
-def test_a_run_trains_and_reports_it(text, drawn, tmp_path):  # noqa: F811
+def test_a_run_trains_and_reports_it(text, drawn, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
     messages = []
-    config = config_of(text, tmp_path, "--eval_steps=3", "--max_eval_batches=2")
-    logger = keras.callbacks.CSVLogger(tmp_path / "epochs.csv")
-    assert pretraining.run(config, messages.append, lambda _: [logger], drawn) == 0
+    flags = ("--eval_steps=3", "--max_eval_batches=2", f"--callback={__name__}:to_csv")
+    config = config_of(text, tmp_path, *flags)
+    assert pretraining.run(config, messages.append, objective=drawn) == 0
     with open(tmp_path / "epochs.csv") as file:
         epochs = [*csv.DictReader(file)]
     assert [row["epoch"] for row in epochs] == ["0", "1"]
