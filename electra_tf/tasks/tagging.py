@@ -234,9 +234,9 @@ class Tagging(Task):
         counts = tag_counts([e.tags for e in examples], [a.tags for a in answers])
 
         def scores(rows: np.ndarray) -> Scores:
-            right, words, *of_spans = counts[rows].sum(0)
-            shares = span_shares(np.array(of_spans)) if self._spans else {}
-            shares["accuracy"] = float(right / max(words, 1))
+            sums = counts[rows].sum(0)
+            shares = span_shares(sums[2:]) if self._spans else {}
+            shares["accuracy"] = float(sums[0] / max(sums[1], 1))
             return {name: 100 * share for name, share in shares.items()}
 
         return scores
