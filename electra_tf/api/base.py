@@ -418,7 +418,7 @@ class TextModel(TaskModel):
             return x
         first = next(elements(x), None)
         if first is None:
-            raise UserError("There is not a single text: the dataset is empty.")
+            raise UserError("The dataset has no texts.")
         if isinstance(x, Iterator):
             x = itertools.chain([first], x)
 
@@ -440,8 +440,8 @@ class TextModel(TaskModel):
         size = _batch_size(batch_size)
         if not len(rows):
             raise UserError(
-                "There is not a single text that can be trained on: every answer lacks "
-                "tokens. Check the data, and the vocabulary."
+                "No text can be trained on: every answer lacks tokens. Check the data, "
+                "and the vocabulary."
             )
         steps = 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
         random = np.random.default_rng([self.seed, steps])
@@ -493,7 +493,7 @@ class TextModel(TaskModel):
         columns = self.preprocessor.columns(x)
         size = len(columns[self.text_names[0]])
         if not size:
-            raise UserError("There is not a single text.")
+            raise UserError("There are no texts.")
         labels = None if y is None else self._labels_of(y)
         weights = None
         if sample_weight is not None:

@@ -378,7 +378,7 @@ class QuestionAnswering(TextModel):
             at = int(start)
         if at < 0 or not context.startswith(answer, at):
             raise UserError(
-                f"Row {row}: the answer {answer[:80]!r} does not stand at character "
-                f"{at} of its context; starts count characters from 0."
+                f"Row {row}: the answer {answer[:80]!r} is not at character {at} of "
+                "its context; starts count characters from 0."
             )
         return ((answer, at),)

@@ -57,7 +57,7 @@ OUTPUTS = (
         for suffix in ("", *(f"_{split}" for split in sorted(_SPLITS)))
     ),
 )
-# Schema of a finished seed; null stands for a score that is not finite.
+# Schema of a finished seed; a score that is not finite is null.
 _RESULT = {"seed": int, "scores": dict[str, dict[str, float | None]], "failure": str}
 # Fields of every task.json; ``Task.to_json`` adds the task's fields.
 _TASK = {

@@ -343,7 +343,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     known = home.vocabulary_sha256 in (None, vocabulary.sha256)
     if len(vocabulary) != size or not known:
         raise UserError(
-            f"The vocabulary of {len(vocabulary)} tokens is not that of the encoder "
+            f"The vocabulary of {len(vocabulary)} tokens does not fit the encoder "
             f"{path}, which has {size} embeddings: set --vocab_file to the vocabulary "
             "it was pretrained with."
         )

@@ -140,7 +140,7 @@ class Search:
         stored = files.read_json(path, shape=_STORED)
         trials = []
         for row in stored["trials"]:
-            # null stands for a score that is not finite.
+            # A score that is not finite is null.
             score = math.nan if row.get("score") is None else row["score"]
             shape = {axis.name: float for axis in self.axes}
             files.check_shape(row["values"], shape, f"{path} is damaged: values")

@@ -95,7 +95,7 @@ class SentenceSource:
             return list(self._table(path, labeled))
         sentences = list(self._columns(path, labeled))
         if not sentences:
-            raise UserError(f"{path} has not a single word.")
+            raise UserError(f"{path} has no words.")
         return sentences
 
     def _columns(self, path: str, labeled: bool) -> Iterator[Sentence]:

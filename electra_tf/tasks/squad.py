@@ -95,7 +95,7 @@ class SquadSource:
         questions = [q for path in self.files[split] for q in self._read(path, split)]
         names = ", ".join(self.files[split])
         if not questions:
-            raise UserError(f"{names}: not a single question.")
+            raise UserError(f"{names}: there are no questions.")
         seen = collections.Counter(question.id for question in questions)
         name, count = seen.most_common(1)[0]
         if split != "train":

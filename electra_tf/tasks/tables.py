@@ -73,7 +73,7 @@ def read_table(path: str) -> Table:
     lines = io.StringIO(read_text(path), newline="" if kind == ".csv" else "\n")
     rows = list(READERS[kind](lines, path))
     if not rows:
-        raise UserError(f"{path}: there is a header but not a single row.")
+        raise UserError(f"{path}: the table has a header but no rows.")
     columns = dict.fromkeys(itertools.chain.from_iterable(row for _, row in rows))
     return Table(path, tuple(columns), rows)
 

@@ -250,7 +250,7 @@ def test_both_classes_read_labels_alike(preset, given):
         ("TextClassifier", WORDS, np.eye(4)[:, :2], "argmax"),
         ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
         ("TextClassifier", [("a", "b")], [0], "needs text, but got 2 column"),
-        ("TextClassifier", [], [], "not a single text"),
+        ("TextClassifier", [], [], "no texts"),
         ("TokenClassifier", ["a b"], ["O"], "2 words but 1 tags: 'a b'"),
         ("TokenClassifier", ["a b"], ["O Q"], "'Q' is not a label"),
         ("TokenClassifier", ["a b", ""], [["O", "O"], []], "Row 1 has no words"),
@@ -269,7 +269,7 @@ def test_both_classes_read_labels_alike(preset, given):
         ("QuestionAnswering", [("a", "b")], {"text": ["b"]}, "need a column answer"),
         ("QuestionAnswering", [("a", "b")], [None], "row 0"),
         ("QuestionAnswering", [("a", "b")], [""], "build the model with"),
-        ("QuestionAnswering", [("a", "b")], ["c"], "does not stand at character -1"),
+        ("QuestionAnswering", [("a", "b")], ["c"], "is not at character -1"),
     ],
 )
 def test_a_mistake_names_its_row(models, name, x, y, message):
@@ -311,7 +311,7 @@ def test_nothing_is_predicted_of_nothing(models):
     for x in ([], empty):
         assert models["TextClassifier"].predict(x) == []
         assert models["TextClassifier"].predict_proba(x).shape == (0, 2)
-    with pytest.raises(ValueError, match="not a single text"):
+    with pytest.raises(ValueError, match="no texts"):
         models["TextClassifier"].evaluate(empty)
 
 

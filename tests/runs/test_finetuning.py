@@ -290,8 +290,8 @@ def test_bad_flags_are_one_clear_error(tmp_path, pretrained, capsys, values, mes
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (common.TOKENS[:40], "The vocabulary of 40 tokens is not that of the encoder"),
-        ((*common.TOKENS[:-1], "unheard"), "tokens is not that of the encoder"),
+        (common.TOKENS[:40], "The vocabulary of 40 tokens does not fit the encoder"),
+        ((*common.TOKENS[:-1], "unheard"), "tokens does not fit the encoder"),
     ],
 )
 def test_wrong_vocabulary(tmp_path, pretrained, capsys, tokens, message):

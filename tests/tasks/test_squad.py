@@ -76,7 +76,7 @@ def test_bad_files_are_named(tmp_path):
     path = write(tmp_path, ("a", [question("q")]))
     with pytest.raises(ValueError, match=r"question 'q' has no answer.*squad2"):
         source("dev", path)("dev")
-    with pytest.raises(ValueError, match="not a single question"):
+    with pytest.raises(ValueError, match="there are no questions"):
         source("dev", write(tmp_path))("dev")
     for text, message in (
         ('{"data": [{"paragraph": []}]}', "layout of SQuAD.*: paragraphs is missing"),

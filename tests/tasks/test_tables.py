@@ -97,7 +97,7 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.csv", "text;label\nt, u;x\n", "separated by semicolons.*by commas"),
         ("a.csv", "text\tlabel\nt\tx\n", "separated by tabs.*rename it"),
         ("a.tsv", "text,label\nt,x\n", "separated by commas.*by tabs"),
-        ("a.csv", "text,label\n", "not a single row"),
+        ("a.csv", "text,label\n", "a header but no rows"),
         ("a.csv", b"text,label\ncaf\xe9,x\n", r"not UTF-8 at byte 14 \(line 2\)"),
         ("a.csv", "texts,label\nt,x\n", "no column 'text' .did you mean 'texts'"),
         ("a.csv", "text,topic\nt,x\n", "no column 'label'.*text, topic.*--label"),
