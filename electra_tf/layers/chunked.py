@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf.layers.randomness import known_shape
 
 # Maximum number of logits in memory: 64 MiB of float32, 549 rows of 30,522 words.
-CHUNK_LOGITS = 1 << 24
+_CHUNK_LOGITS = 1 << 24
 
 
 def cross_entropy(
@@ -51,7 +51,7 @@ def log_normalizer(
     Rows are float [R, E], the table [V, E], the bias [V]. Returns float32 [R], with
     gradients to ``rows``, ``table`` and ``bias``, and the argmax, int32 [R].
     """
-    limit = max(1, CHUNK_LOGITS // table.shape[0])
+    limit = max(1, _CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
     # Even chunks minimize the padding of the last one.
     number = -(-count // limit)

@@ -138,15 +138,13 @@ def step_flops(config: PretrainConfig, phase: Phase, *, rule: str) -> float:
 
 
 def run_flops(
-    config: PretrainConfig, vocab_size: int, *, rule: str = "matmul", done: float = 1.0
+    config: PretrainConfig, vocab_size: int, *, rule: str = "matmul"
 ) -> float:
-    """Returns the FLOPs of the first fraction ``done`` of a run."""
-    total, left = 0.0, done * config.run.num_train_steps
-    for phase in phases(config, vocab_size):
-        steps = min(left, phase.steps)
-        total += steps * step_flops(config, phase, rule=rule)
-        left -= steps
-    return total
+    """Returns the FLOPs of a run."""
+    return sum(
+        phase.steps * step_flops(config, phase, rule=rule)
+        for phase in phases(config, vocab_size)
+    )
 
 
 def encoder_flops(network: Network, length: int, rule: str) -> float:

@@ -45,19 +45,6 @@ def _accuracy(name: str, column: str, label: str, **more: object) -> MetricCard:
     return MetricCard(name, column, label, "{:.2%}", **more)
 
 
-# Metrics that ``StepLogger`` adds to every run.
-FIT = (
-    MetricCard(
-        "learning_rate", column="lr {:.2e}", panel=Panel("Learning rate", "per update")
-    ),
-    MetricCard(
-        "gradient_norm",
-        column="grad {:.2f}",
-        panel=Panel("Gradient norm", "before clipping", is_log=True),
-    ),
-    MetricCard("tokens_per_second", panel=Panel("Speed", "tokens/s")),
-    MetricCard("steps_per_second"),
-)
 _GENERATOR_LOSS = Panel("Generator loss", "nats per masked token")
 _GENERATOR_ACCURACY = Panel("Generator accuracy", "% of masked tokens", scale=100.0)
 _LOSS = Panel("Discriminator loss", "nats per token")
@@ -215,7 +202,17 @@ _CARDS = (
         MetricCard(name, f"{name} {{:.3f}}", panel=Panel(name, ""), series=name)
         for name in ("adversarial_weight", "reward", "reward_baseline", "temperature")
     ),
-    *FIT,
+    # ``StepLogger`` adds these to every run.
+    MetricCard(
+        "learning_rate", column="lr {:.2e}", panel=Panel("Learning rate", "per update")
+    ),
+    MetricCard(
+        "gradient_norm",
+        column="grad {:.2f}",
+        panel=Panel("Gradient norm", "before clipping", is_log=True),
+    ),
+    MetricCard("tokens_per_second", panel=Panel("Speed", "tokens/s")),
+    MetricCard("steps_per_second"),
 )
 
 

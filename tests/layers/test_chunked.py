@@ -15,7 +15,7 @@ def chunk(monkeypatch):
 
     def rows_per_chunk(size):
         if size:
-            monkeypatch.setattr(chunked, "CHUNK_LOGITS", size * VOCAB)
+            monkeypatch.setattr(chunked, "_CHUNK_LOGITS", size * VOCAB)
 
     return rows_per_chunk
 

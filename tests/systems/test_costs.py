@@ -125,14 +125,6 @@ def test_every_choice_has_costs():
     assert {*GENERATORS, *TRAININGS} - {*EXPECTED} == {"masked_lm", "joint"}
 
 
-def test_a_part_of_a_run():
-    """The first stage ends at a quarter of the steps."""
-    config = config_of(**EXPECTED["two_stage"][0])
-    first, second = (value * S * B for value in EXPECTED["two_stage"][1])
-    for done, expected in ((0, 0), (0.1, 10 * first), (0.5, 25 * (first + second))):
-        assert costs.run_flops(config, V, done=done) == pytest.approx(expected)
-
-
 # The paper's sizes: (hidden, layers, embedding, generator's hidden).
 SIZES = {
     "small": (256, 12, 128, 64),
