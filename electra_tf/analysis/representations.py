@@ -103,15 +103,15 @@ def probe(
         raise UserError("all words have the same class: a probe needs two.")
     fitted, gold, loss = numbers[training], numbers[~training], linear.LOSSES["tagging"]
     count = len(classes)
-    states = states - states[:, training].mean(1, keepdims=True)
-    states /= states[:, training].std(1, keepdims=True) + 1e-6
-    mean = states[:, training].mean(0, keepdims=True)
+    own = states[:, training]
+    shift, scale = frozen.standardize(own)
+    held_out = (states[:, ~training] - shift) / scale
+    mean = own.mean(0, keepdims=True)
     strength = linear.choose_strength(mean, fitted, sentences[training], count, loss)
     scores = []
-    for layer in range(len(states)):
-        given = states[layer : layer + 1]
-        model = linear.fit(given[:, training], fitted, count, loss, strength=strength)
-        logits = model(given[:, ~training])
+    for layer, rest in zip(own, held_out, strict=True):
+        model = linear.fit(layer[np.newaxis], fitted, count, loss, strength=strength)
+        logits = model(rest[np.newaxis])
         if is_detection:
             scores.append(roc_auc(gold == 1, logits[:, 1] - logits[:, 0]))
         else:

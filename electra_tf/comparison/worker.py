@@ -67,8 +67,7 @@ def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
         model = build.compiled_model(config, len(words), build.special_ids(words))
         home.describe({"config": dict(part["config"])}, words)
         home.save(model.artifacts())
-        nothing = dict.fromkeys(job["flops"], 0.0)
-        return {"steps": 0, "flops": nothing, "train_seconds": 0.0, "held_out": {}}
+        return {"steps": 0, "flops": job["flops"], "train_seconds": 0.0, "held_out": {}}
     if pretraining.run(config, cli.note) == cli.STOPPED:
         return None
     per_step = config.run.train_batch_size * config.data.max_seq_length
