@@ -64,14 +64,14 @@ def _texts(given: Sequence[str]) -> Iterator[str]:
     yield from cli.lines_of(sys.stdin)
 
 
-def shown(answer: Verdicts | Fills, width: int | None = None) -> str:
+def shown(answer: Verdicts | Fills) -> str:
     """Formats an answer for a terminal, without control characters."""
     answer = dataclasses.replace(
         answer, **{name: _visible(value) for name, value in vars(answer).items()}
     )
-    width = width or shutil.get_terminal_size((100, 24)).columns
     if isinstance(answer, Fills):
         return _fills(answer)
+    width = shutil.get_terminal_size((100, 24)).columns
     if answer.original is None:
         return _verdicts(answer, width)
     return verdict_table(

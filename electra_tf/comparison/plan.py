@@ -48,7 +48,7 @@ _MAY_DIFFER = {
         *("encoder", "output_dir", "overwrite", "seed", "seeds"),
         *("log_steps", "export_saved_model"),
     ),
-    ScoreConfig: (*("model", "report", "overwrite", "input", "output", "weight"),),
+    ScoreConfig: ("model", "report", "overwrite", "input", "output", "weight"),
 }
 
 # Sent to the worker as a line of JSON; ``jobs`` documents the keys.

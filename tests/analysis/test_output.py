@@ -50,9 +50,10 @@ def test_tokens_cannot_reach_the_terminal():
         assert inspect.record(result)["tokens"][1] == HOSTILE
 
 
-def test_long_texts_are_wrapped():
+def test_long_texts_are_wrapped(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
     many = Verdicts("x", ("word",) * 20, (0.1,) * 20)
-    shown = inspect.shown(many, width=50)
+    shown = inspect.shown(many)
     assert shown.count("word") == 20
     assert shown.count("token") == 3
     assert max(map(len, shown.splitlines())) <= 50
