@@ -120,7 +120,7 @@ def evaluate(
     weight: float | None = None,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Computes word error rates; without ``weight``, with that of the other half.
+    """Computes word error rates; tunes ``weight`` for each half on the other if None.
 
     Returns the rates of the first pass (``before``), of reranking (``after``) and of
     the best hypotheses (``oracle``), with the difference after - before and its 95 %

@@ -1,7 +1,7 @@
 """Checks of a checkpoint or config for known problems.
 
-A check takes a `Subject` and yields problems, warnings and last what is OK, or nothing
-if it does not apply.
+A check takes a `Subject` and yields problems, warnings and a final OK, or nothing if it
+does not apply.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_initial_values():
 
 
 def test_dropout():
-    """The mask is that of the seed in every execution mode, and of the gradient."""
+    """The seed determines the mask in every execution mode, and in the gradient."""
     inputs = tf.Variable(tf.random.stateless_normal([3, 5, 7], SEED))
     layer = Dropout(0.25)
     with tf.GradientTape() as tape:

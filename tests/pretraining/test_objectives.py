@@ -92,7 +92,7 @@ def named(variables):
 
 
 def reference_loss(name, hidden, words, weights, corrupted):
-    """The loss in NumPy; ``weights`` are those of head and gate by name."""
+    """The loss in NumPy; ``weights`` of head and gate by name."""
     batch = {k: v.numpy() for k, v in corrupted.batch.items()}
     original, shown = batch["input_ids"], corrupted.inputs["input_ids"].numpy()
     slots = (batch["masked_lm_positions"], batch["masked_lm_weights"] > 0)
