@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 from electra_tf import files
@@ -12,6 +12,7 @@ from electra_tf.config.finetuning import RecipeConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import RECIPE, named
 
+_NO_EXPORT = " (not exportable to Hugging Face, which has pooling=cls alone)"
 # Flags that kinds of tasks do not have.
 _OMITTED = {
     "question_answering": ("head_dropout", "head_init", "pooling"),
@@ -41,14 +42,19 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
 
 
 def completion(
-    encoder: files.AnyPath, kind: str, given: Collection[str], log: Log
+    encoder: files.AnyPath, kind: str, given: Mapping[str, Any], log: Log
 ) -> dict[str, Any]:
-    """Returns and logs the ``recommended`` flags that are not ``given``."""
+    """Returns and logs the ``recommended`` flags that are not ``given``.
+
+    Also logs whether the pooling excludes a later export to Hugging Face.
+    """
     recipe = recommended(encoder, kind)
     flags = {name: value for name, value in recipe.items() if name not in given}
     if flags:
         settings = ", ".join(f"{name}={value}" for name, value in flags.items())
         if flags.get("pooling", "cls") != "cls":
-            settings += " (Hugging Face has pooling=cls alone)"
+            settings += _NO_EXPORT
         log(f"recipe of {encoder}: {settings}")
+    if given.get("pooling", "cls") != "cls":
+        log(f"pooling={given['pooling']}{_NO_EXPORT}")
     return flags

@@ -83,11 +83,10 @@ def with_recipe(config: FinetuneConfig, log: Log) -> FinetuneConfig:
     row = finetuning_tasks.TASKS.get(config.run.task)
     if row is None or config.run.frozen:
         return config
-    pooling = config.recipe.pooling
-    if "pooling" in config.given and pooling != "cls":
-        log(f"note: --pooling={pooling} cannot be exported to Hugging Face")
-    flags = completion(config.run.encoder, row.kind, config.given, log)
-    return fields.from_flat(fields.to_flat(config) | flags, FinetuneConfig)
+    values = fields.to_flat(config)
+    given = {name: values[name] for name in config.given}
+    flags = completion(config.run.encoder, row.kind, given, log)
+    return fields.from_flat(values | flags, FinetuneConfig)
 
 
 def run(

@@ -21,6 +21,14 @@ def test_a_shipped_encoder_has_a_recipe():
     assert "pooling=mean" in lines[0]
 
 
+@pytest.mark.parametrize("encoder", ["mini", "elsewhere"])
+def test_a_pooling_without_an_export_is_named_before_training(encoder):
+    for pooling in ("cls", "mean", "layers"):
+        lines = []
+        completion(encoder, "", {"pooling": pooling}, lines.append)
+        assert any("Hugging Face" in line for line in lines) == (pooling != "cls")
+
+
 def test_other_encoders_have_none(tmp_path):
     (tmp_path / RECIPE).write_text("{}")
     (tmp_path / "encoder.keras").touch()
