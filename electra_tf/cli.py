@@ -224,7 +224,14 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
         if escaped != argument:
             # TensorFlow and JSON cannot represent such a path.
             raise UserError(f"{escaped} is not UTF-8: convert it, or rename the file.")
-    rest = values(["", *given])[1:]
+    try:
+        rest = values(["", *given])[1:]
+    except flags.UnrecognizedFlagError as error:
+        removed = getattr(config_class, "REMOVED", {})
+        name = error.flagname
+        if name not in removed and name.removeprefix("no") not in removed:
+            raise
+        raise UserError(f"--{name} is no longer a flag: leave it out.") from error
     flat = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)

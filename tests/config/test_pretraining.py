@@ -134,6 +134,8 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
         (["--learning_rate=inf"], "--learning_rate must be a finite number, got inf"),
         (["--clip_norm=0"], "--clip_norm must be positive, got 0"),
         (["--training=two_stage", "--generator_steps=0"], "at least 1, got 0"),
+        (["--mask_variants=10"], "--mask_variants is no longer a flag: leave it out"),
+        (["--nojit_compile"], "--nojit_compile is no longer a flag"),
         (
             ["--lr_schedule=sequential", "--warmup_steps=10", "--num_train_steps=6"],
             "--warmup_steps=10 leaves no step .* use --lr_schedule=product",
