@@ -64,13 +64,11 @@ def corruptions(inspector: Inspector, counts: np.ndarray) -> dict[str, Generator
     unigram.set_counts(counts)
     own = {}
     if inspector.home.has_model("generator"):
-        own["own generator"] = inspector.generator
-    kinds = {**own, "unigram": unigram, "uniform": uniform}
-    return {name: _compiled(kind) for name, kind in kinds.items()}
-
-
-def _compiled(generator: Generator) -> Generator:
-    return tf.function(lambda inputs: generator(inputs), reduce_retracing=True)
+        generator = inspector.generator
+        own["own generator"] = tf.function(
+            lambda inputs: generator(inputs), reduce_retracing=True
+        )
+    return {**own, "unigram": unigram, "uniform": uniform}
 
 
 def predict(
@@ -133,7 +131,12 @@ def predict(
         line, position = np.nonzero(kept)
         columns = (column[kept] for column in (ids, shown, logits, masked, best))
         parts.append((*columns, chosen[line], position))
-        progress.update(min(start + batch_size, len(rows)), name)
+        done = min(start + batch_size, len(rows))
+        # The first batch has no rate, and the only one of a small sample no progress.
+        if start:
+            progress.update(done, name)
+        else:
+            progress.move(done)
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
     in_order = np.lexsort((joined[6], joined[5]))
     return Predictions(*(column[in_order] for column in joined))

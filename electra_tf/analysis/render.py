@@ -162,7 +162,7 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
     axes = np.ravel(made.subplots(lines, columns, squeeze=False))
     for axis, (name, part) in zip(axes, panels, strict=False):
         (_heat if chart.kind == "heat" else _series)(axis, part, chart)
-        axis.set_title(str(name), loc="left", fontsize=10.5)
+        axis.set_title(textwrap.fill(str(name), 50), loc="left", fontsize=10.5)
         is_share = chart.kind == "points"
         axis.set_xlabel("" if is_share else chart.x)
         axis.set_ylabel("share of tokens" if is_share else chart.y)

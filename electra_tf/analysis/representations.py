@@ -134,9 +134,9 @@ def section(subject: Subject) -> Section:
     is_replaced = np.array([new.lower() != old.lower() for new, old in pairs])
     ends = np.cumsum([len(each) for each in sentences])
     drawn_sentences = [tuple(part) for part in np.split(drawn, ends[:-1])]
-    inspectors = {str(subject.inspector.folder): subject.inspector}
+    inspectors = {config.model: subject.inspector}
     for folder in config.encoders:
-        inspectors.setdefault(str(Path(folder)), Inspector(folder, subject.log))
+        inspectors.setdefault(folder, Inspector(folder, subject.log))
     clean, corrupted = {}, {}
     for name, inspector in inspectors.items():
         encoder = inspector.home.load("encoder", TextEncoder)
@@ -199,7 +199,7 @@ def _cka(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "encoders": f"{one} and {other}",
+                "encoders": one if one == other else f"{one} and {other}",
                 "layer": first,
                 "other layer": second,
                 "CKA": linear_cka(ours, theirs),
