@@ -36,7 +36,7 @@ COMMANDS = {
     "evaluate": Command(
         "Scores a fine-tuned model on a table",
         f"{_CONFIG}.commands:EvaluateConfig",
-        "electra_tf.serving.evaluate:main",
+        "electra_tf.serving.predictor:evaluate",
     ),
     "inspect": Command(
         "Shows a pretrained model's predictions on a text",

@@ -535,7 +535,8 @@ class Progress:
 def lines_of(stream: Iterable[str]) -> Iterator[str]:
     """Yields the nonblank lines of standard input, without line ends."""
     try:
-        yield from (line.rstrip("\r\n") for line in stream if line.strip())
+        for line in filter(str.strip, stream):
+            yield line.removeprefix("\ufeff").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise UserError(
             f"standard input is not UTF-8 at byte {error.start}. Convert it, for "

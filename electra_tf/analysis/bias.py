@@ -16,17 +16,19 @@ from electra_tf.analysis.predictions import Predictions, corruptions, predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import frequency_bins, rates
 from electra_tf.analysis.subject import Subject, longest_row
-from electra_tf.tasks.tagging import WordRows, word_rows
+from electra_tf.tasks.base import Rows
+from electra_tf.tasks.tagging import word_rows
 
 _PASSES = 4
 _MOST_TAGS = 24
 
 
-def word_of(tokens: Predictions, pieces: WordRows, starts: np.ndarray) -> np.ndarray:
+def word_of(tokens: Predictions, pieces: Rows, starts: np.ndarray) -> np.ndarray:
     """Returns each token's word index, [N]; ``starts`` has each sentence's first."""
-    word = np.concatenate([np.maximum.accumulate(row) for row in pieces.word])
-    at = pieces.word.splits[:-1][tokens.row] + tokens.position
-    return word[at] + starts[pieces.sentence[tokens.row]]
+    words = pieces.notes["word"]
+    word = np.concatenate([np.maximum.accumulate(row) for row in words])
+    at = words.splits[:-1][tokens.row] + tokens.position
+    return word[at] + starts[pieces.example[tokens.row]]
 
 
 def traits(
@@ -114,7 +116,7 @@ def section(subject: Subject) -> Section:
     tags = [tag for sentence in subject.tagged for tag in sentence.tags]
     longest = longest_row(inspector, inspector.detector.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest)
-    rows = list(pieces.input_ids)
+    rows = list(pieces.inputs["input_ids"])
     shared = {"batch_size": config.batch_size, "log": subject.log}
     clean = predict(inspector, rows, name="original", **shared)
     kind, generator = next(iter(corruptions(inspector, subject.text.counts).items()))

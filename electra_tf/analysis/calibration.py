@@ -13,10 +13,10 @@ from sklearn.linear_model import LogisticRegression
 from electra_tf.analysis import predictions
 from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.render import Chart, Section
-from electra_tf.analysis.statistics import bootstrap, halves, rates, roc_auc
+from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject
 from electra_tf.errors import UserError
-from electra_tf.tasks.metrics import calibration_error
+from electra_tf.tasks.metrics import bootstrap, calibration_error
 
 BINS = 15
 _HIGHEST_TEMPERATURE = 100.0

@@ -5,27 +5,42 @@ Letters: N words of all sentences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import collections
+import dataclasses
+import difflib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from sklearn import metrics
 
-from electra_tf.analysis import marked as marking
 from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.marked import RIGHT, Marked
 from electra_tf.analysis.render import Chart, Section
-from electra_tf.analysis.statistics import bootstrap, halves, rates, roc_auc
+from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.cli import Log
 from electra_tf.errors import UserError
+from electra_tf.runs.minimal_pairs import read_pairs
 from electra_tf.runs.scores import row_scores
+from electra_tf.tasks.metrics import bootstrap
+from electra_tf.tasks.sentences import SentenceSource
+from electra_tf.tasks.tables import read_text
 from electra_tf.tasks.tagging import word_rows
 
 BETA = 0.5
 DISCRIMINATOR = "discriminator"
-_CURVE_POINTS = 200
+RIGHT = ""
+# Annotator -> spans and kinds of edits.
+_Edits = dict[str, list[tuple[int, int, str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Marked:
+    """Words with their kinds of error, ``RIGHT`` if correct."""
+
+    words: tuple[str, ...]
+    kinds: tuple[str, ...]
 
 
 def word_scores(
@@ -48,13 +63,13 @@ def word_scores(
     starts = np.cumsum([0, *map(len, sentences)])
     longest = longest_row(inspector, inspector.detector.encoder)
     pieces = word_rows(sentences, inspector.tokenizer, longest)
-    rows = list(pieces.input_ids)
+    rows = list(pieces.inputs["input_ids"])
 
     def of_words(by_row: Sequence[np.ndarray], sign: int = 1) -> np.ndarray:
         scores = np.full(starts[-1], np.nan)
-        for row, sentence in enumerate(pieces.sentence):
+        for row, sentence in enumerate(pieces.example):
             # Assign continuing pieces to the word before them.
-            first = np.maximum.accumulate(pieces.word[row][1:-1])
+            first = np.maximum.accumulate(pieces.notes["word"][row][1:-1])
             np.fmax.at(scores, first + starts[sentence], sign * by_row[row])
         return scores
 
@@ -72,15 +87,15 @@ def word_scores(
 
 def evaluate(
     marked: Sequence[Marked], scores: np.ndarray, seed: int = 0
-) -> tuple[dict[str, float], pd.DataFrame, pd.DataFrame]:
+) -> tuple[dict[str, float], pd.DataFrame]:
     """Evaluates word scores [N] against marked words; leaves out NaN.
 
     Half of the sentences selects the threshold with the best F0.5. The other half gives
     precision, recall, F0.5 and rates by kind.
 
     Returns:
-        Metrics by name; the precision-recall curve; the fraction of words above the
-        threshold, by kind of error (``RIGHT`` for correct words).
+        Metrics by name; the fraction of words above the threshold, by kind of error
+        (``RIGHT`` for correct words).
 
     Raises:
         UserError: if the first half has no wrong word.
@@ -126,10 +141,115 @@ def evaluate(
     names = [RIGHT, *sorted(set(kinds[wrong]))]
     group = np.array([names.index(kind) for kind in kinds])[~fitting]
     by_kind = rates(called.astype(float), group, rows[~fitting], names)
-    precisions, recalls, _ = metrics.precision_recall_curve(wrong, scores)
-    at = np.unique(np.linspace(0, len(recalls) - 1, _CURVE_POINTS).round().astype(int))
-    curve = pd.DataFrame({"recall": recalls[at], "precision": precisions[at]})
-    return measures, curve, by_kind
+    return measures, by_kind
+
+
+def read_marked(path: str, log: Log) -> list[Marked]:
+    """Reads M2 (``.m2``), columns, or BLiMP's minimal pairs (``.jsonl``, or a folder).
+
+    For a missing word, the word after the gap is marked, or the last word of the
+    sentence (as in Rei and Yannakoudakis, 2016).
+
+    Of minimal pairs, the words of the bad sentence that differ are marked with the
+    paradigm. In M2, half of the annotators must mark a word. Skips and logs M2
+    sentences with an edit beyond their last word, since their tokenization differs.
+
+    Raises UserError if a line is malformed or there are no words, OSError if the file
+    does not exist.
+    """
+    if path.endswith(".jsonl") or Path(path).is_dir():
+        sentences = []
+        for pair in read_pairs([path]):
+            words = pair.bad.split()
+            edits = difflib.SequenceMatcher(None, words, pair.good.split(), False)
+            spans = [
+                (first, last, pair.paradigm)
+                for kind, first, last, _, _ in edits.get_opcodes()
+                if kind != "equal"
+            ]
+            sentences.append(Marked(tuple(words), tuple(_marks(len(words), spans))))
+    elif path.removesuffix(".gz").endswith(".m2"):
+        sentences = list(_m2(path, log))
+    else:
+        sentences = list(_columns(path))
+    if not any(sentence.words for sentence in sentences):
+        raise UserError(f"{path} has no words.")
+    return sentences
+
+
+def _m2(path: str, log: Log) -> Iterator[Marked]:
+    """Yields sentences with the words that half of the annotators mark.
+
+    As in the M2 scorer, an annotator without edits in a sentence finds no error there.
+    """
+    blocks = _m2_blocks(path)
+    annotators = {name for _, edits in blocks for name in edits}
+    skipped = 0
+    for words, edits in blocks:
+        spans = [span for own in edits.values() for span in own]
+        if any(not first <= last <= len(words) for first, last, _ in spans):
+            skipped += 1
+            continue
+        votes = [_marks(len(words), own) for own in edits.values()]
+        kinds = []
+        for word in range(len(words)):
+            marks = [vote[word] for vote in votes if vote[word]]
+            is_wrong = marks and len(marks) >= len(annotators) / 2
+            common = collections.Counter(marks).most_common(1)
+            kinds.append(common[0][0] if is_wrong else RIGHT)
+        yield Marked(words, tuple(kinds))
+    if skipped:
+        log(
+            f"{path}: {skipped} of {len(blocks)} sentences are left out: an edit is "
+            "outside their words."
+        )
+
+
+def _m2_blocks(path: str) -> list[tuple[tuple[str, ...], _Edits]]:
+    blocks: list[tuple[tuple[str, ...], _Edits]] = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        kind, _, rest = line.removesuffix("\r").partition(" ")
+        if kind == "S":
+            blocks.append((tuple(rest.split(" ")), collections.defaultdict(list)))
+        elif line.strip():
+            try:
+                fields = rest.split("|||")
+                first, last = map(int, fields[0].split())
+                own = blocks[-1][1][fields[5]] if kind == "A" else None
+                if fields[1] != "noop" and first >= 0:
+                    own.append((first, last, fields[1] or "error"))
+            except (AttributeError, IndexError, ValueError) as error:
+                raise UserError(
+                    f"{path}, line {number} must be 'S WORDS', or after it 'A FIRST "
+                    "LAST|||KIND|||CORRECTION|||REQUIRED|||COMMENT|||ANNOTATOR', got "
+                    f"{line[:40]!r}."
+                ) from error
+    return blocks
+
+
+def _marks(size: int, spans: Sequence[tuple[int, int, str]]) -> list[str]:
+    """Returns the error kind of each word; the first of several kinds wins."""
+    kinds = [RIGHT] * size
+    for first, last, kind in sorted(spans):
+        if first == last:
+            first, last = (first, first + 1) if first < size else (size - 1, size)
+        for word in range(first, last):
+            kinds[word] = kinds[word] or kind
+    return kinds
+
+
+def _columns(path: str) -> Iterator[Marked]:
+    """Reads words and labels of the first and last column: c/i or 0/1 (FCE, BEA)."""
+    source = SentenceSource(files={"eval": path}, word_column="0", tag_column="-1")
+    for sentence in source("eval"):
+        unknown = {*sentence.tags} - {"c", "i", "0", "1"}
+        if unknown:
+            raise UserError(
+                f"{path}: the last column must be c or i (or 0 or 1), "
+                f"got {min(unknown)!r} in {sentence.id}. M2 files end in .m2."
+            )
+        kinds = ("error" if tag in ("i", "1") else RIGHT for tag in sentence.tags)
+        yield Marked(sentence.words, tuple(kinds))
 
 
 def read_sentences(subject: Subject) -> dict[str, list[Marked]]:
@@ -137,7 +257,7 @@ def read_sentences(subject: Subject) -> dict[str, list[Marked]]:
     config = subject.config
     sets: dict[str, list[Marked]] = {}
     for path in subject.files("errors"):
-        sentences = marking.read(path, subject.log)
+        sentences = read_marked(path, subject.log)
         name = Path(path).name
         rng = np.random.default_rng(config.seed)
         kept = sorted(rng.permutation(len(sentences))[: config.sentences])
@@ -148,7 +268,7 @@ def read_sentences(subject: Subject) -> dict[str, list[Marked]]:
 def section(subject: Subject) -> Section:
     """Reports error detection by the discriminator and the baselines."""
     config = subject.config
-    table, curves, kinds, sentences = [], [], [], []
+    table, kinds, sentences = [], [], []
     for name, marked in read_sentences(subject).items():
         scores = word_scores(
             subject.inspector,
@@ -159,11 +279,10 @@ def section(subject: Subject) -> Section:
         )
         for scorer, values in scores.items():
             try:
-                row, curve, by_kind = evaluate(marked, values, config.seed)
+                row, by_kind = evaluate(marked, values, config.seed)
             except UserError as error:
                 raise UserError(f"{name}: {error}") from error
             table.append({"data": name, "scorer": scorer} | row)
-            curves.append(curve.assign(data=name, scorer=scorer))
             if scorer == DISCRIMINATOR:
                 by_kind["group"] = by_kind["group"].replace(RIGHT, "right words")
                 kinds.append(by_kind.assign(data=name))
@@ -176,11 +295,6 @@ def section(subject: Subject) -> Section:
     tables = {
         "Detection of wrong words": pd.DataFrame(table),
         "Share called wrong by the discriminator, by kind of error": pd.concat(kinds),
-        "Precision and recall": pd.concat(curves, ignore_index=True),
     }
-    _, by_kind, curve = tables
-    charts = (
-        Chart(curve, "recall", "precision", "data", "scorer"),
-        Chart(by_kind, "group", "rate", "data", "", "points"),
-    )
-    return Section("Does it find real errors?", " ".join(sentences), tables, charts)
+    chart = Chart([*tables][1], "group", "rate", "data", kind="points")
+    return Section("Does it find real errors?", " ".join(sentences), tables, (chart,))

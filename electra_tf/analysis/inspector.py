@@ -109,21 +109,19 @@ class Inspector:
         text: str,
         *,
         mask_rate: float | None = None,
-        temperature: float | None = None,
         seed: int = 0,
     ) -> Verdicts:
         """Replaces tokens by generator samples, then predicts which are replaced.
 
-        Masks and samples depend only on text and seed. ``mask_rate`` and
-        ``temperature`` default to pretraining's values; temperature 0 is greedy.
+        Masks and samples depend only on text and seed. ``mask_rate`` defaults to the
+        value of pretraining.
         """
-        rate = self.flags.get("mask_rate", 0.15) if mask_rate is None else mask_rate
-        if temperature is None:
-            temperature = self.flags.get("temperature", 1.0)
-        sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
         generator, detector = self.generator, self.detector
         pair = Electra(
-            generator, detector.encoder, objective=detector.objective, sampler=sampler
+            generator,
+            detector.encoder,
+            objective=detector.objective,
+            sampler=self.sampler,
         )
         ids = self.encode(text, detector.encoder, generator.encoder)
         inputs = self.inputs(ids)
@@ -132,7 +130,7 @@ class Inspector:
         keys = row_keys(
             tf.constant([fingerprint], tf.int64), tf.constant([0], tf.int64), seed=seed
         )
-        masking = self.masking(len(ids), rate)
+        masking = self.masking(len(ids), mask_rate)
         masked = masking(ids[None], inputs["input_mask"], keys)
         answers = pair.examine(
             {**inputs, **masked}, seed=tf.constant([seed, fingerprint % 2**31])
@@ -184,9 +182,17 @@ class Inspector:
         """The model of generator.keras."""
         return self._load("generator", MaskedLM)
 
-    def masking(self, length: int, mask_rate: float) -> Masking:
-        """Returns the masking of pretraining for this row length and rate."""
+    @property
+    def sampler(self) -> CategoricalSampler | GreedySampler:
+        """The sampler of pretraining."""
+        temperature = self.flags.get("temperature", 1.0)
+        return CategoricalSampler(temperature) if temperature else GreedySampler()
+
+    def masking(self, length: int, mask_rate: float | None = None) -> Masking:
+        """Returns the masking of pretraining for rows of this length."""
         vocabulary = self.vocabulary
+        if mask_rate is None:
+            mask_rate = self.flags.get("mask_rate", 0.15)
         return Masking(
             len(vocabulary),
             vocabulary.mask_id,

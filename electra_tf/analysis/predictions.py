@@ -17,7 +17,6 @@ from electra_tf.analysis.inspector import Inspector
 from electra_tf.cli import Log
 from electra_tf.data.masking import row_keys
 from electra_tf.features import derive_inputs
-from electra_tf.pretraining import CategoricalSampler, GreedySampler
 from electra_tf.pretraining.masked_lm import UnigramGenerator
 from electra_tf.pretraining.samplers import corrupt
 
@@ -76,7 +75,6 @@ def predict(
     rows: Sequence[np.ndarray],
     generator: Generator | None = None,
     *,
-    mask_rate: float | None = None,
     seed: int = 0,
     batch_size: int = 32,
     log: Log = lambda line: None,
@@ -84,13 +82,10 @@ def predict(
 ) -> Predictions:
     """Corrupts the rows, if there is a generator, and predicts replaced tokens.
 
-    Mask rate and temperature default to pretraining's values. Masks depend on row index
-    and ``seed``, samples also on ``batch_size``.
+    Mask rate and temperature are those of pretraining. Masks depend on row index and
+    ``seed``, samples also on ``batch_size``.
     """
     vocabulary, detector = inspector.vocabulary, inspector.detector
-    rate = inspector.flags.get("mask_rate", 0.15) if mask_rate is None else mask_rate
-    temperature = inspector.flags.get("temperature", 1.0)
-    sampler = CategoricalSampler(temperature) if temperature else GreedySampler()
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
     lengths = np.array([len(row) for row in rows])
     order = np.argsort(lengths, kind="stable")
@@ -114,11 +109,11 @@ def predict(
                 tf.zeros([len(chosen)], tf.int64),
                 seed=seed,
             )
-            hide = inspector.masking(width, rate)
+            hide = inspector.masking(width)
             batch |= hide(batch["input_ids"], batch["input_mask"], keys)
             guesses = generator(batch)
             key = tf.constant([seed, start])
-            sampled = sampler(guesses, batch["masked_lm_ids"], key)
+            sampled = inspector.sampler(guesses, batch["masked_lm_ids"], key)
             corrupted = corrupt(batch, sampled, special)
             inputs = corrupted.inputs
             shown = inputs["input_ids"].numpy()

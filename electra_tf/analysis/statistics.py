@@ -1,22 +1,17 @@
-"""Rates by group with confidence intervals, and a bootstrap over texts.
+"""Rates by group with confidence intervals.
 
 Letters: N tokens or words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from sklearn import metrics
 
+from electra_tf.analysis.extra import pandas as pd
 from electra_tf.tasks.metrics import wilson
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-_RESAMPLES = 300
 
 
 def rates(
@@ -36,9 +31,6 @@ def rates(
     Returns:
         A row per nonempty group: group, count, rate, low, high.
     """
-    # The bootstrap must work without the extra.
-    from electra_tf.analysis.extra import pandas as pd
-
     rows = []
     for group, name in enumerate(names):
         chosen = groups == group
@@ -74,28 +66,3 @@ def halves(rows: np.ndarray, seed: int = 0) -> np.ndarray:
     names = np.unique(rows)
     chosen = np.random.default_rng(seed).permutation(names)[: len(names) // 2]
     return np.isin(rows, chosen)
-
-
-def bootstrap(
-    statistic: Callable[..., float],
-    clusters: np.ndarray,
-    *columns: np.ndarray,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Returns the 95 % percentile interval of a statistic, by resampling clusters.
-
-    ``statistic`` maps the resampled ``columns`` [N] to a number; NaN is ignored.
-    """
-    order = np.argsort(clusters, kind="stable")
-    places = np.split(order, np.flatnonzero(np.diff(clusters[order])) + 1)
-
-    def resampled(chosen: np.ndarray) -> float:
-        at = np.concatenate([places[number] for number in chosen])
-        return statistic(*(column[at] for column in columns))
-
-    size = len(places)
-    if size < 2:
-        return float("nan"), float("nan")
-    drawn = np.random.default_rng(seed).integers(0, size, (_RESAMPLES, size))
-    low, high = np.nanquantile(list(map(resampled, drawn)), [0.025, 0.975])
-    return float(low), float(high)

@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.marked import read_tagged
 from electra_tf.cli import Log
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data import pipeline, records
@@ -24,7 +23,7 @@ from electra_tf.data.corpora import open_corpus
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import DATA
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks.sentences import Sentence
+from electra_tf.tasks.sentences import Sentence, SentenceSource
 
 _COUNTED_RECORDS = 20_000
 
@@ -102,6 +101,14 @@ def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
 
 def _sample(name: str = "tagged") -> str:
     return str(Path(__file__).with_name("samples") / f"{name}.txt")
+
+
+def read_tagged(path: str) -> list[Sentence]:
+    """Reads CoNLL-U with UPOS tags, or columns 0 and 1."""
+    is_conllu = path.removesuffix(".gz").endswith(".conllu")
+    word, tag = ("FORM", "UPOS") if is_conllu else ("0", "1")
+    source = SentenceSource(files={"eval": path}, word_column=word, tag_column=tag)
+    return source("eval")
 
 
 class Subject:

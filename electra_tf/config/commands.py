@@ -17,15 +17,13 @@ class PredictConfig(Group):
       python -m electra_tf predict --model=runs/cola "The book was written by John."
       python -m electra_tf predict --model=runs/rte "It rained." --text_pair="It was."
       python -m electra_tf predict --model=runs/cola < lines.txt
-      python -m electra_tf predict --model=runs/rte --jsonl < pairs.jsonl
+      python -m electra_tf predict --model=runs/rte --input=pairs.jsonl
       python -m electra_tf predict --model=runs/squad2 --context="It rained." "Why?"
       python -m electra_tf predict --model=runs/topics --input=mails.csv --text=body \
           --output=answered.csv --label=topic
 
-    Writes one JSON object per text to standard output. A line of --jsonl input is an
-    object with "text" (and "text_pair" for pair tasks; "question" and "context" for
-    question answering). Other fields are copied to the output; predictions replace
-    fields of the same name, such as "label".
+    Writes one JSON object per text to standard output. The columns of --input are kept;
+    predictions of the same name get the prefix "predicted_".
     """
 
     model: str | None = field(
@@ -35,7 +33,6 @@ class PredictConfig(Group):
     context: str | None = field(
         None, "Paragraph of the questions, which are the texts."
     )
-    jsonl: bool = field(False, "Standard input is JSON Lines.")
     input: str | None = field(
         None,
         "Table to predict: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
@@ -89,7 +86,7 @@ class InspectConfig(Group):
 
     Examples:
       python -m electra_tf inspect --model=runs/tiny "the chef ate the meal"
-      python -m electra_tf inspect --model=runs/tiny --html=out.html < lines.txt
+      python -m electra_tf inspect --model=runs/tiny < lines.txt
       python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
 
@@ -97,6 +94,9 @@ class InspectConfig(Group):
     generator replace tokens first. --fill prints the generator's tokens for each
     [MASK].
     """
+
+    # Removed flags of earlier versions with their defaults.
+    REMOVED: ClassVar[dict[str, Any]] = {"html": None, "overwrite": False}
 
     model: str | None = field(
         None, "Folder of a pretraining run or of an import; or mini.", required=True
@@ -112,8 +112,6 @@ class InspectConfig(Group):
     )
     seed: int = field(0, "Seed of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
-    html: str | None = field(None, "HTML page to write, too.")
-    overwrite: bool = field(False, "Replace an existing file.")
     json: bool = field(False, "Print one JSON object per text.")
 
     def __post_init__(self) -> None:

@@ -48,9 +48,10 @@ OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
     TENSORBOARD,
-    *("confusion_matrix.png", "curves.png", SEARCHED, SEARCHING),
+    *("curves.png", SEARCHED, SEARCHING),
     # Outputs of earlier versions, as are the n-best lists below.
-    *("scatter.png", "search.png", "seeds.png", "thresholds.png"),
+    *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
+    "thresholds.png",
     *(
         name.format(suffix)
         for name in _PREDICTIONS

@@ -751,7 +751,8 @@ def finish(
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
     baseline = job.inputs.baseline[main]
-    finetuning_report.draw(data, answers[main], baseline, folder.path, job.log)
+    metric = data.task.main_metric
+    finetuning_report.draw_curves(metric, baseline.get(metric), folder.path, job.log)
     return report
 
 

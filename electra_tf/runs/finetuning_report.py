@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.folders.finetuning import METRICS, SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.tasks import glue, plots
-from electra_tf.tasks.base import Scores
+from electra_tf.tasks import glue
 
 _MOST_CLASSES_SHOWN = 20
+_MOST_IN_LEGEND = 9
 Baseline = Mapping[str, Mapping[str, float]]
 
 
@@ -145,15 +146,34 @@ def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) 
             glue.write_submission(data.task.name, predictions, split, target)
 
 
-def draw(
-    data: TaskData, answers: Any, baseline: Scores, folder: Path, log: Log
-) -> None:
-    """Plots the learning curves and the predictions on the main split; logs errors."""
-    metric = data.task.main_metric
+def draw_curves(metric: str, baseline: float | None, folder: Path, log: Log) -> None:
+    """Draws training loss and held-out score of each seed; logs errors.
+
+    ``baseline``, a dashed line, is the score of the majority baseline.
+    """
+    figure = Figure(figsize=(8.8, 3.3), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True)
     try:
         rows = files.read_json_lines(folder / METRICS)
-        plots.curves(rows, metric, baseline.get(metric), str(folder))
-        data.task.picture(answers, data.examples[data.eval_splits[0]], str(folder))
+        for axes, name in zip(panels, ("loss", metric), strict=True):
+            points: dict[int, list[tuple[int, float]]] = {}
+            for row in rows:
+                # A value that is not finite is null.
+                if "step" in row and "seed" in row and row.get(name) is not None:
+                    points.setdefault(row["seed"], []).append((row["step"], row[name]))
+            for seed, own in points.items():
+                axes.plot(*zip(*own, strict=True), marker=".", label=f"seed {seed}")
+            axes.grid(alpha=0.25)
+        panels[0].set(xlabel="step (updates)", ylabel="training loss")
+        panels[1].set(xlabel="step (updates)", ylabel=f"held-out {metric}")
+        if baseline is not None and math.isfinite(baseline):
+            label = f"majority baseline {baseline:.2f}"
+            panels[1].axhline(baseline, color="0.4", linestyle="--", label=label)
+        for axes in panels:
+            if 0 < len(axes.get_legend_handles_labels()[0]) <= _MOST_IN_LEGEND:
+                axes.legend(fontsize=8)
+        with files.replacing(folder / "curves.png") as part:
+            figure.savefig(part, dpi=120)
     except Exception as error:
         # A failed plot must not lose a trained model.
         message = " ".join(str(error).split())[:200]

@@ -3,13 +3,11 @@
 from electra_tf import lazily
 
 _HOMES = {
-    "NumbersModule": "electra_tf.serving.export",
     "Predictor": "electra_tf.serving.predictor",
     "ServingModule": "electra_tf.serving.export",
     "export_litert": "electra_tf.serving.export",
     "export_onnx": "electra_tf.serving.export",
     "export_saved_model": "electra_tf.serving.export",
-    "require_onnx": "electra_tf.serving.export",
 }
 
 # Lazy, because `--help` of commands does not import TensorFlow.

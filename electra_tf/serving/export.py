@@ -111,18 +111,7 @@ class ServingModule(tf.Module):
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """Returns the traced signatures; also adds ``serve`` and ``text_order``."""
-        examples = tf.TensorSpec([None], tf.string, "examples")
-        ids = tensor_specs(ENCODER_INPUTS, {})
-        texts = self.text_signature()
-        self._add_endpoints(texts)
-        return {
-            "serving_default": texts,
-            "ids": _traced(self.serve_ids, **ids),
-            "tf_example": _traced(self.serve_examples, examples=examples),
-        }
-
-    def _add_endpoints(self, texts: tf.types.experimental.ConcreteFunction) -> None:
-        names, specs = self.text_names, self._text_specs()
+        texts, names, specs = self.text_signature(), self.text_names, self._text_specs()
 
         def serve(inputs: Tensors | tf.Tensor) -> Tensors:
             return texts(**({names[0]: inputs} if tf.is_tensor(inputs) else inputs))
@@ -134,6 +123,13 @@ class ServingModule(tf.Module):
         self.text_order = tf.function(
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
+        examples = tf.TensorSpec([None], tf.string, "examples")
+        ids = tensor_specs(ENCODER_INPUTS, {})
+        return {
+            "serving_default": texts,
+            "ids": _traced(self.serve_ids, **ids),
+            "tf_example": _traced(self.serve_examples, examples=examples),
+        }
 
 
 def _traced(
@@ -199,22 +195,6 @@ class NumbersModule(tf.Module):
     """The ``ids`` signature without strings, as in LiteRT and ONNX files.
 
     Also returns the model's outputs, under their names or as ``logits``.
-
-    Examples:
-        >>> task = et.tasks.Classification(
-        ...     name="mood", source=None, labels=("bad", "good")
-        ... )
-        >>> numbers = et.serving.NumbersModule(
-        ...     task.build_model(et.load("mini").encoder), task
-        ... )
-        >>> ids = tf.constant([[2, 7, 3]])
-        >>> inputs = {
-        ...     "input_ids": ids,
-        ...     "input_mask": ids * 0 + 1,
-        ...     "segment_ids": ids * 0,
-        ... }
-        >>> sorted(numbers.answer(inputs))
-        ['logits', 'probabilities', 'probability']
     """
 
     def __init__(self, model: keras.Model, task: Task):
@@ -271,8 +251,9 @@ def export_litert(
 ) -> float:
     """Writes a LiteRT (TFLite) model of the ids signature after checking it.
 
-    ``path`` is a ``.tflite`` file with the outputs of ``NumbersModule``. The
-    check runs ``ai-edge-litert`` if installed, else TensorFlow's older copy.
+    ``path`` is a ``.tflite`` file with the numbers of the ids signature, and the
+    model's outputs under their names or as ``logits``. The check runs
+    ``ai-edge-litert`` if installed, else TensorFlow's older copy.
 
     Args:
         model: the fine-tuned model.
@@ -323,11 +304,7 @@ def export_litert(
 
 
 def require_onnx() -> None:
-    """Raises ValueError if a package for ONNX export is missing.
-
-    Examples:
-        >>> et.serving.require_onnx()
-    """
+    """Raises ValueError if a package for ONNX export is missing."""
     for name in ("tf2onnx", "onnx", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Runs fine-tuned models locally, without a server."""
+"""Runs fine-tuned models without a server; the commands `predict` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
 from electra_tf import cli, files
-from electra_tf.config.commands import PredictConfig
+from electra_tf.config.commands import EvaluateConfig, PredictConfig
 from electra_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -111,19 +111,9 @@ def _saved_model(path: Path) -> Path:
     for folder in (path, path / "saved_model"):
         if (folder / "saved_model.pb").is_file():
             return folder
-    if (path / "task.json").is_file():
-        raise UserError(
-            f"{path} holds a fine-tuning run without a saved_model: it did not finish, "
-            "or ran with --noexport_saved_model."
-        )
-    if (path / "encoder.keras").is_file():
-        raise UserError(
-            f"{path} holds a pretraining run: fine-tune it first "
-            f"(python -m electra_tf finetune --encoder={path})."
-        )
     raise FileNotFoundError(
-        f"No model at {path}: --model must be the --output_dir of a fine-tuning run "
-        "or a SavedModel."
+        f"No SavedModel at {path}: --model must be the --output_dir of a finished "
+        "fine-tuning run without --noexport_saved_model, or a SavedModel."
     )
 
 
@@ -167,30 +157,11 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
-def _rows(
-    config: PredictConfig, texts: Sequence[str], stdin: Iterable[str]
-) -> Iterator[dict[str, Any]]:
-    def row(text: str) -> dict[str, str]:
-        if config.context is not None:
-            return {"question": text, "context": config.context}
-        pair = {} if config.text_pair is None else {"text_pair": config.text_pair}
-        return {"text": text, **pair}
-
-    if texts:
-        yield from map(row, texts)
-        return
-    for number, line in enumerate(stdin, 1):
-        line = line.removeprefix("\ufeff") if number == 1 else line
-        if not line.strip():
-            continue
-        if not config.jsonl:
-            yield row(line.rstrip("\r\n"))
-            continue
-        where = f"standard input, line {number}"
-        value = files.parse_json(line, where)
-        if not isinstance(value, dict):
-            raise UserError(f'{where}: not a JSON object such as {{"text": "..."}}.')
-        yield value
+def _row(config: PredictConfig, text: str) -> dict[str, str]:
+    if config.context is not None:
+        return {"question": text, "context": config.context}
+    pair = {} if config.text_pair is None else {"text_pair": config.text_pair}
+    return {"text": text, **pair}
 
 
 def main(config: PredictConfig, texts: Sequence[str]) -> None:
@@ -202,12 +173,24 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
 
         predict_table(config, predictor.text_names, predictor)
         return
-    rows = _rows(config, texts, sys.stdin)
-    while batch := list(itertools.islice(rows, config.batch_size)):
-        for row, answer in zip(batch, predictor(batch), strict=True):
-            # Both may have "label"; the prediction wins.
+    lines = iter(texts or cli.lines_of(sys.stdin))
+    while chosen := list(itertools.islice(lines, config.batch_size)):
+        rows = [_row(config, text) for text in chosen]
+        for row, answer in zip(rows, predictor(rows), strict=True):
             line = files.to_json({**row, **answer}, ensure_ascii=False)
             # Not every stream can encode lone surrogates.
             line = re.sub("[\ud800-\udfff]", "\ufffd", line)
             sys.stdout.write(f"{cli.visible(line)}\n")
         sys.stdout.flush()
+
+
+def evaluate(config: EvaluateConfig) -> None:
+    """Prints the scores of a model on a labeled table."""
+    from electra_tf.serving import table
+
+    if not (config.model and config.input):
+        raise UserError("--model and --input are required; see --help.")
+    predictor = Predictor(config.model)
+    columns, _, answers = table.answer_table(config, predictor.text_names, predictor)
+    for name, value in table.score_table(config, columns, answers).items():
+        cli.say(f"{name} {value:.2f}")

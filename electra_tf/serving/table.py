@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -47,7 +47,8 @@ def predict_table(
         row | {f"predicted_{n}" if n in table.columns else n: x for n, x in a.items()}
         for row, a in zip(rows, answers, strict=True)
     ]
-    with _opened(target) as file:
+    opened = files.open_new(target) if target else contextlib.nullcontext(sys.stdout)
+    with opened as file:
         _write(file, target.suffix if target else ".jsonl", predicted)
     for name, value in scores.items():
         cli.note(f"{name} {value:.2f}")
@@ -83,15 +84,6 @@ def answer_table(
         answers += predict(texts[start : start + config.batch_size])
         progress.update(len(answers), "")
     return columns, table, answers
-
-
-@contextlib.contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
-    if path is None:
-        yield sys.stdout
-        return
-    with files.open_new(path) as file:
-        yield file
 
 
 def _write(file: TextIO, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -314,9 +314,6 @@ class Task:
                 name = getattr(example, "id", number)
                 file.write(f"{name}\t{' '.join(str(answer).split())}\n")
 
-    def picture(self, answers: Any, examples: Examples, folder: str) -> str | None:
-        """Draws a plot of the predictions; returns its path, or None."""
-
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:

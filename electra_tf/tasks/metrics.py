@@ -128,21 +128,44 @@ def intervals(
     as the score of a group without examples.
     """
     scores, differences = [], []
-    for rows in draws(examples):
+    for rows in _draws(examples):
         scores.append(model(rows))
         other = baseline(rows)
         differences.append({name: x - other[name] for name, x in scores[-1].items()})
-    return ends(scores), ends(differences)
+    return _ends(scores), _ends(differences)
 
 
-def draws(examples: int) -> Iterator[np.ndarray]:
-    """Yields ``RESAMPLES`` resamples of N examples, int64 [N], with a fixed seed."""
-    random = np.random.default_rng(0)
+def bootstrap(
+    statistic: Callable[..., float],
+    clusters: np.ndarray,
+    *columns: np.ndarray,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Returns the 95 % interval of a statistic, by resampling whole clusters.
+
+    ``statistic`` maps the resampled ``columns`` [N] to a number; NaN is ignored. The
+    interval of one cluster is NaN.
+    """
+    order = np.argsort(clusters, kind="stable")
+    places = np.split(order, np.flatnonzero(np.diff(clusters[order])) + 1)
+    if len(places) < 2:
+        return math.nan, math.nan
+    values = []
+    for chosen in _draws(len(places), seed):
+        rows = np.concatenate([places[number] for number in chosen])
+        values.append(statistic(*(column[rows] for column in columns)))
+    low, high = np.nanpercentile(values, _INTERVAL)
+    return float(low), float(high)
+
+
+def _draws(count: int, seed: int = 0) -> Iterator[np.ndarray]:
+    """Yields ``RESAMPLES`` resamples of ``count`` indices, int64."""
+    random = np.random.default_rng(seed)
     for _ in range(RESAMPLES):
-        yield random.integers(0, examples, examples)
+        yield random.integers(0, count, count)
 
 
-def ends(scores: Sequence[dict[str, float]]) -> Intervals:
+def _ends(scores: Sequence[dict[str, float]]) -> Intervals:
     """Returns the 95 % interval of each score over all resamples."""
     names = dict.fromkeys(name for each in scores for name in each)
     values = {name: [x[name] for x in scores if name in x] for name in names}

@@ -34,6 +34,7 @@ Questions = Sequence[Question]
 _NOTES = {"char_start": -1, "char_end": -1, "max_context": 0}
 _HEADS = {"joint": SpanHead, "independent": IndependentSpanHead}
 ANSWERABLE_WEIGHT = 0.5
+_BATCH = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +123,7 @@ class QuestionAnswering(Task):
         question's answerability. Questions whose answer has no token are dropped, so
         there may be no rows. Raises ValueError if the paragraph has no room.
         """
-        questions = [example.question for example in examples]
-        contexts = [example.context for example in examples]
-        lengths = (max_seq_length, self.max_query_length, self.doc_stride)
-        windows = Windows(tokenizer, *lengths).encode(questions, contexts)
+        windows = self.encode(examples, tokenizer, max_seq_length)
         pad_id = tokenizer.vocabulary.pad_id
         inputs = {name: windows[name] for name in ("input_ids", "segment_ids")}
         if not training:
@@ -259,9 +257,13 @@ class QuestionAnswering(Task):
         context = tf.strings.unicode_transcode(
             texts["context"], "UTF-8", "UTF-8", replacement_char=0xFFFD
         )
-        lengths = (max_seq_length, self.max_query_length, self.doc_stride)
-        windows = Windows(tokenizer, *lengths)
-        return {**windows.tensors(texts["question"], context), "context": context}
+        questions, pad_id = texts["question"], tokenizer.vocabulary.pad_id
+        index = tf.range(tf.size(questions, tf.int64))
+        columns = self.windows(tokenizer, max_seq_length, questions, context, index)
+        tensors = {"example": columns.pop("example"), "context": context}
+        tensors["input_mask"] = padded(tf.ones_like(columns["input_ids"]))
+        pads = {"input_ids": pad_id, "segment_ids": 0, "max_context": 0}
+        return tensors | {n: padded(x, pads.get(n, -1)) for n, x in columns.items()}
 
     def serving_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
         """Returns answer, start, end and score, [B]; also null_odds and answerable.
@@ -296,39 +298,13 @@ class QuestionAnswering(Task):
             arrays["null_logits"] = outputs["null_logits"]
         return arrays
 
-    def to_json(self) -> dict[str, Any]:
-        """Adds all fields except the fields of the training run."""
-        options = dataclasses.asdict(dataclasses.replace(self, source=None))
-        for name in ("name", "source", "epochs", "eval_splits", "test_splits"):
-            del options[name]
-        return super().to_json() | options
-
-
-_BATCH = 256
-
-
-@dataclasses.dataclass(frozen=True)
-class Windows:
-    """Tokenizes questions and paragraphs to windows; see ``QuestionAnswering``.
-
-    Raises ValueError if the lengths leave no token for the paragraph.
-    """
-
-    tokenizer: WordPiece
-    max_seq_length: int
-    max_query_length: int
-    doc_stride: int
-
-    def __post_init__(self) -> None:
-        if self.max_query_length + 4 > self.max_seq_length:
-            raise UserError(
-                f"Questions of {self.max_query_length} pieces (--max_query_length) and "
-                f"3 special tokens leave no room for the paragraph in "
-                f"{self.max_seq_length} (--max_seq_length): change one of them."
-            )
-
-    def __call__(
-        self, questions: tf.Tensor, contexts: tf.Tensor, index: tf.Tensor
+    def windows(
+        self,
+        tokenizer: WordPiece,
+        max_seq_length: int,
+        questions: tf.Tensor,
+        contexts: tf.Tensor,
+        index: tf.Tensor,
     ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
         """Returns the windows of questions, string [N], in the same order.
 
@@ -337,11 +313,17 @@ class Windows:
         segment_ids, token (index of the word piece in its paragraph), char_start,
         char_end and max_context (1 in the window with the most context). Outside of
         the paragraph, token and characters are -1. example is the question of each
-        row, int64 [R].
+        row, int64 [R]. Raises ValueError if the paragraph has no room.
         """
-        question = self.tokenizer.tokenize(questions)[:, : self.max_query_length]
-        pieces, char_start, char_end = self.tokenizer.tokenize_with_offsets(contexts)
-        room = self.max_seq_length - 3 - question.row_lengths()  # [N]
+        if self.max_query_length + 4 > max_seq_length:
+            raise UserError(
+                f"Questions of {self.max_query_length} pieces (--max_query_length) and "
+                f"3 special tokens leave no room for the paragraph in "
+                f"{max_seq_length} (--max_seq_length): change one of them."
+            )
+        question = tokenizer.tokenize(questions)[:, : self.max_query_length]
+        pieces, char_start, char_end = tokenizer.tokenize_with_offsets(contexts)
+        room = max_seq_length - 3 - question.row_lengths()  # [N]
         stride = tf.minimum(tf.cast(self.doc_stride, tf.int64), room)
         length = tf.gather(pieces.row_lengths(), index)  # [N]
         # Rounded up: the last window may be shorter.
@@ -369,7 +351,7 @@ class Windows:
             return framed(values, tf.zeros_like(head) + fill, fill, fill, fill)
 
         ids = tf.gather(pieces.values, place.values)
-        cls, sep = self.tokenizer.vocabulary.cls_id, self.tokenizer.vocabulary.sep_id
+        cls, sep = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
         best = _max_context(place, tf.size(pieces.values, tf.int64), example)
         token = place.values - tf.gather(starts, place.value_rowids())
         return {
@@ -383,18 +365,21 @@ class Windows:
         }
 
     def encode(
-        self, questions: Sequence[str], contexts: Sequence[str]
+        self, examples: Questions, tokenizer: WordPiece, max_seq_length: int
     ) -> dict[str, Ragged | np.ndarray]:
-        """Returns the windows of questions with their paragraphs, in NumPy."""
+        """Returns ``windows`` in NumPy."""
         batches: dict[str, list] = {}
-        for start in range(0, len(questions), _BATCH):
-            chosen = contexts[start : start + _BATCH]
+        for start in range(0, len(examples), _BATCH):
+            chosen = examples[start : start + _BATCH]
             # Neighboring questions share a paragraph, which is tokenized once.
-            unique = {c: place for place, c in enumerate(dict.fromkeys(chosen))}
-            columns = self(
-                tf.constant([q.encode() for q in questions[start : start + _BATCH]]),
-                tf.constant([context.encode() for context in unique]),
-                tf.constant([unique[context] for context in chosen], tf.int64),
+            contexts = dict.fromkeys(example.context for example in chosen)
+            numbers = {context: place for place, context in enumerate(contexts)}
+            columns = self.windows(
+                tokenizer,
+                max_seq_length,
+                tf.constant([example.question.encode() for example in chosen]),
+                tf.constant([context.encode() for context in contexts]),
+                tf.constant([numbers[e.context] for e in chosen], tf.int64),
             )
             for name, column in columns.items():
                 batches.setdefault(name, []).append(column)
@@ -403,22 +388,19 @@ class Windows:
         rows = {name: joined(columns) for name, columns in batches.items()}
         return {"example": example, **rows}
 
-    def tensors(self, questions: tf.Tensor, contexts: tf.Tensor) -> Tensors:
-        """Returns the windows of a batch as tensors padded to [R, S]."""
-        columns = self(questions, contexts, tf.range(tf.size(questions, tf.int64)))
-        example = columns.pop("example")
-        pad_id = self.tokenizer.vocabulary.pad_id
-        pads = {"input_ids": pad_id, "segment_ids": 0, "max_context": 0}
-        mask = padded(tf.ones_like(columns["input_ids"]))
-        tensors = {name: padded(x, pads.get(name, -1)) for name, x in columns.items()}
-        return {**tensors, "input_mask": mask, "example": example}
+    def to_json(self) -> dict[str, Any]:
+        """Adds all fields except the fields of the training run."""
+        options = dataclasses.asdict(dataclasses.replace(self, source=None))
+        for name in ("name", "source", "epochs", "eval_splits", "test_splits"):
+            del options[name]
+        return super().to_json() | options
 
 
 def answer_positions(
     answers: Sequence[tuple[str, int] | None],
     windows: Mapping[str, Ragged | np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Locates answers, (text, first character) or None, in ``Windows.encode`` rows.
+    """Locates answers, (text, first character) or None, in the rows of ``encode``.
 
     Returns start and end per row, int32 [R], both 0 if the row lacks a part of the
     answer. Also returns whether the question is usable, bool [N]: it has no answer, or

@@ -196,11 +196,6 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def exact_match(answer: str, right: str) -> float:
-    """Returns 1 if both are equal after normalization, else 0."""
-    return float(normalize_answer(answer) == normalize_answer(right))
-
-
 def token_f1(answer: str, right: str, empty: float) -> float:
     """F1 of the two bags of words; ``empty`` if both have no word."""
     given, wanted = normalize_answer(answer).split(), normalize_answer(right).split()
@@ -222,7 +217,10 @@ def raw_scores(
         right = [list(filter(normalize_answer, texts)) or [""] for texts in right]
     pairs = list(zip(answers, right, strict=True))
     empty = float(unanswerable)
-    exact = [max(exact_match(given, one) for one in ones) for given, ones in pairs]
+    exact = [
+        float(normalize_answer(given) in map(normalize_answer, ones))
+        for given, ones in pairs
+    ]
     f1 = [max(token_f1(given, one, empty) for one in ones) for given, ones in pairs]
     return {"exact_match": np.array(exact), "f1": np.array(f1)}
 

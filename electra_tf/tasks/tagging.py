@@ -23,7 +23,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
-from electra_tf.tasks import metrics, plots
+from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
@@ -163,24 +163,23 @@ class Tagging(Task):
     ) -> Rows:
         """Tokenizes each sentence to one row, or to several if it is long."""
         words = [example.words for example in examples]
-        pieces = word_rows(words, tokenizer, max_seq_length)
-        ids = pieces.input_ids
-        zeros = Ragged(np.zeros_like(ids.values), ids.splits)
-        inputs = {"input_ids": ids, "segment_ids": zeros}
-        pad_id = tokenizer.vocabulary.pad_id
+        rows = word_rows(words, tokenizer, max_seq_length)
         if not training:
             self._check(examples)
-            notes = {"word": pieces.word}
-            return Rows(inputs, {}, pieces.sentence, pad_id=pad_id, notes=notes)
+            return rows
         index = {tag: number for number, tag in enumerate(self.labels)}
         tags = [[index[tag] for tag in example.tags] for example in examples]
         flat = np.concatenate(tags).astype(np.int32)
-        word, starts = pieces.word.values, np.cumsum([0, *map(len, tags)])
-        owner = np.repeat(pieces.sentence, pieces.word.lengths)
+        word, splits = rows.notes["word"].values, rows.notes["word"].splits
+        starts = np.cumsum([0, *map(len, tags)])
+        owner = np.repeat(rows.example, rows.lengths)
         values = np.where(word >= 0, flat[starts[owner] + np.maximum(word, 0)], 0)
-        targets = {"tag": Ragged(values, ids.splits)}
-        weights = Ragged((word >= 0).astype(np.float32), ids.splits)
-        return Rows(inputs, targets, pieces.sentence, weights, pad_id)
+        return dataclasses.replace(
+            rows,
+            targets={"tag": Ragged(values, splits)},
+            weights=Ragged((word >= 0).astype(np.float32), splits),
+            notes={},
+        )
 
     def head(self, encoder: TextEncoder) -> TaggingHead:
         """Returns a new tagging head."""
@@ -297,18 +296,6 @@ class Tagging(Task):
                 file.writelines("\t".join(cells) + "\n" for cells in columns)
                 file.write("\n")
 
-    def picture(
-        self, answers: Sequence[TaggedWords], examples: Sentences, folder: str
-    ) -> str:
-        """Draws the confusion matrix of the tags."""
-        pairs = [
-            pair
-            for example, answer in zip(examples, answers, strict=True)
-            for pair in zip(example.tags, answer.tags, strict=True)
-        ]
-        names = sorted({tag for pair in pairs for tag in pair})
-        return plots.confusion_matrix(*zip(*pairs, strict=True), names, folder)
-
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
@@ -352,25 +339,14 @@ class Tagging(Task):
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class WordRows:
-    """Rows of whole words: [CLS] word pieces [SEP].
-
-    Attributes:
-        input_ids: int32.
-        word: index of the word in its sentence at first word pieces, else -1, int32.
-        sentence: index of each row's sentence, int64 [R].
-    """
-
-    input_ids: Ragged
-    word: Ragged
-    sentence: np.ndarray
-
-
 def word_rows(
     sentences: Sequence[Sequence[str]], tokenizer: WordPiece, max_seq_length: int
-) -> WordRows:
-    """Packs whole words into rows."""
+) -> Rows:
+    """Packs whole words into rows: [CLS] word pieces [SEP].
+
+    The note ``word`` is the index of the word in its sentence at first word pieces,
+    else -1, int32.
+    """
     ids, words, owners = [], [], []
     for start in range(0, len(sentences), _BATCH):
         chosen = sentences[start : start + _BATCH]
@@ -387,7 +363,15 @@ def word_rows(
         ids.append(input_ids)
         words.append(input_ids.with_values(tf.constant(word)))
         owners.append(np.repeat(np.arange(len(chosen)), num_rows) + start)
-    return WordRows(joined(ids), joined(words), np.concatenate(owners))
+    input_ids = joined(ids)
+    segment_ids = Ragged(np.zeros_like(input_ids.values), input_ids.splits)
+    return Rows(
+        {"input_ids": input_ids, "segment_ids": segment_ids},
+        {},
+        np.concatenate(owners),
+        pad_id=tokenizer.vocabulary.pad_id,
+        notes={"word": joined(words)},
+    )
 
 
 def word_tensors(

@@ -19,7 +19,7 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import metrics, plots
+from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
 from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
@@ -327,13 +327,6 @@ class Classification(LabeledTask):
     def readable(self, answers: np.ndarray) -> list[str]:
         """Returns the labels of the most probable classes."""
         return [self.labels[index] for index in np.argmax(answers, axis=1)]
-
-    def picture(self, answers: np.ndarray, examples: Examples, folder: str) -> str:
-        """Draws the confusion matrix."""
-        labels, answered = self.targets(examples), np.argmax(answers, axis=1)
-        names = [self.labels[label] for label in labels]
-        given = [self.labels[answer] for answer in answered]
-        return plots.confusion_matrix(names, given, self.labels, folder)
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns label, probability [B], labels and probabilities [B, C]."""

@@ -2,13 +2,14 @@
 
 import pytest
 
-from electra_tf.analysis import Inspector, statistics
+from electra_tf.analysis import Inspector
+from electra_tf.tasks import metrics
 from tests import tiny_run
 
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch):
-    monkeypatch.setattr(statistics, "_RESAMPLES", 60)
+    monkeypatch.setattr(metrics, "RESAMPLES", 60)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("a1", "wass", "x!
 def read(inspector):
     """Returns the tokens, the word index of each token, and all words."""
     pieces = word_rows(SENTENCES, inspector.tokenizer, 32)
-    rows = [pieces.input_ids[row] for row in range(len(pieces.sentence))]
+    rows = list(pieces.inputs["input_ids"])
     tokens = predictions.predict(inspector, rows)
     words = [word for sentence in SENTENCES for word in sentence]
     starts = np.cumsum([0, *map(len, SENTENCES)])

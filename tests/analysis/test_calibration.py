@@ -8,6 +8,7 @@ from sklearn.calibration import calibration_curve
 
 from electra_tf.analysis import calibration, statistics
 from electra_tf.analysis.statistics import halves
+from electra_tf.tasks import metrics
 
 
 def tokens(count=3000, seed=0, truth=0.4):
@@ -19,7 +20,7 @@ def tokens(count=3000, seed=0, truth=0.4):
 
 
 def test_numbers_are_scikit_learns(monkeypatch):
-    monkeypatch.setattr(statistics, "_RESAMPLES", 300)
+    monkeypatch.setattr(metrics, "RESAMPLES", 300)
     logits, labels, _ = tokens(count=600)
     rows = np.arange(600) // 3
     p = special.expit(logits)
@@ -76,7 +77,7 @@ def test_temperature_mends_overconfidence():
 
 def test_what_cannot_be_calibrated():
     assert np.isnan(statistics.roc_auc(np.zeros(3, bool), np.arange(3.0)))
-    one_row = statistics.bootstrap(np.mean, np.zeros(3), np.ones(3))
+    one_row = metrics.bootstrap(np.mean, np.zeros(3), np.ones(3))
     assert np.isnan(one_row).all()
     with pytest.raises(ValueError, match="needs replaced and original tokens"):
         calibration.fit_temperature(np.ones(3), np.ones(3, bool))

@@ -99,16 +99,15 @@ def test_corruption_is_a_function_of_text_and_seed(inspector):
     assert inspector.corrupt(TEXT, seed=1) == first
     others = {inspector.corrupt(TEXT, seed=seed).tokens for seed in range(6)}
     assert len(others) > 1
-    cold = inspector.corrupt(TEXT, temperature=1e-4, seed=3)
-    assert cold.tokens == inspector.corrupt(TEXT, temperature=0, seed=3).tokens
 
 
 def test_temperature_zero_takes_the_most_probable(model, tmp_path):
     # At rate 1, all candidates are chosen; 15 % of them stay visible.
-    folder = tiny_run.save(tmp_path, mask_rule="electra", mask_rate=1.0)
+    flags = {"mask_rule": "electra", "mask_rate": 1.0, "temperature": 0}
+    folder = tiny_run.save(tmp_path, **flags)
     inspector = Inspector(folder, warn)
-    found = inspector.corrupt("good book", temperature=0)
-    assert found == inspector.corrupt("good book", temperature=0, mask_rate=1.0)
+    found = inspector.corrupt("good book")
+    assert found == inspector.corrupt("good book", mask_rate=1.0)
     assert found.is_masked == (False, True, True, False)
     choices = []
     for shown in ("[MASK] [MASK]", "good [MASK]", "[MASK] book", "good book"):
@@ -156,8 +155,6 @@ def test_bad_settings_are_refused(inspector):
         inspector.fill("[MASK]", top=0)
     with pytest.raises(ValueError, match="mask_rate"):
         inspector.corrupt("book", mask_rate=1.5)
-    with pytest.raises(ValueError, match="temperature"):
-        inspector.corrupt("book", temperature=-1)
 
 
 def test_what_a_folder_lacks_is_said(tmp_path):

@@ -14,6 +14,13 @@ LINES = ["a good movie was not awful , the book", "the song is fine", "bad"]
 
 
 @pytest.fixture(scope="module")
+def inspector(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "electra"
+    tiny_run.save(folder, data_dir=None, mask_rate=0.5)
+    return Inspector(folder, lambda line: None)
+
+
+@pytest.fixture(scope="module")
 def text(inspector, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text("\n\n".join(LINES))
@@ -34,10 +41,8 @@ def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
 
 def test_corruption_touches_what_is_masked(inspector, text):
     own = predictions.corruptions(inspector, text.counts)["own generator"]
-    found = predictions.predict(inspector, text.rows, own, mask_rate=0.5, seed=3)
-    again = predictions.predict(inspector, text.rows, own, mask_rate=0.5, seed=3)
-    with pytest.raises(ValueError, match="mask_rate must be"):
-        predictions.predict(inspector, text.rows, own, mask_rate=0.0)
+    found = predictions.predict(inspector, text.rows, own, seed=3)
+    again = predictions.predict(inspector, text.rows, own, seed=3)
     np.testing.assert_array_equal(found.shown, again.shown)
     assert found.is_replaced.any()
     assert (found.is_masked | ~found.is_replaced).all()
@@ -58,7 +63,7 @@ def test_rates_of_generators_without_a_network(inspector, text):
     kinds = predictions.corruptions(inspector, counts)
     assert [*kinds] == ["own generator", "unigram", "uniform"]
     found = {
-        name: predictions.predict(inspector, rows, kinds[name], mask_rate=0.5)
+        name: predictions.predict(inspector, rows, kinds[name])
         for name in ("unigram", "uniform")
     }
     share = found["unigram"].is_replaced.sum() / found["unigram"].is_masked.sum()

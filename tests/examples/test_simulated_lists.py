@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf.analysis import rerank
+from electra_tf.analysis import score
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "simulated_lists.py"
 SPEC = importlib.util.spec_from_file_location("simulated_lists", SCRIPT)
@@ -95,7 +95,7 @@ def test_lists_are_read_by_rerank(tmp_path, monkeypatch, capsys):
     rows = [json.loads(line) for line in lists.read_text().splitlines()]
     assert {row["reference"] for row in rows} == {"i see two cats", "they are too slow"}
     assert all(row["simulated"] for row in rows)
-    for found in rerank.read(str(lists)):
+    for found in score.read(str(lists)):
         assert len(found.texts) == 2
         assert sorted(found.edits) == [0, 1]
         assert found.first[0] >= found.first[1]

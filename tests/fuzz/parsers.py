@@ -13,7 +13,7 @@ import keras
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.analysis import marked, rerank
+from electra_tf.analysis import errors, score
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.config.search import Axis
@@ -85,13 +85,13 @@ def _m2(folder):
         b"A -1 -1|||noop|||-NONE-|||REQUIRED|||-NONE-|||0\n\n"
     )
     path = folder / "errors.m2"
-    return path, content, lambda: marked.read(str(path), _quiet)
+    return path, content, lambda: errors.read_marked(str(path), _quiet)
 
 
 def _marked_columns(folder):
     path = folder / "errors.txt"
     content = b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n"
-    return path, content, lambda: marked.read(str(path), _quiet)
+    return path, content, lambda: errors.read_marked(str(path), _quiet)
 
 
 def _pairs(folder):
@@ -105,7 +105,7 @@ def _n_best(folder):
     path = folder / "n_best.jsonl"
     hypotheses = [{"text": "one", "score": -1.5}, "one too"]
     row = {"id": "1", "reference": "one two", "hypotheses": hypotheses}
-    return path, json.dumps(row).encode() + b"\n", lambda: rerank.read(str(path))
+    return path, json.dumps(row).encode() + b"\n", lambda: score.read(str(path))
 
 
 def _arguments(folder):

@@ -4,7 +4,6 @@ The file must be read or refused by a one-line error that names it.
 """
 
 import dataclasses
-import functools
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from electra_tf import doctor, files
 from electra_tf.api.base import TextModel, load_text_model
-from electra_tf.config.commands import PredictConfig
 from electra_tf.config.fields import to_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import building, pipeline, prepared, records
@@ -26,7 +24,6 @@ from electra_tf.interop.convert import find_format
 from electra_tf.interop.imported import Source
 from electra_tf.interop.model_card import model_card
 from electra_tf.interop.tokenizer_files import read_tokenizer
-from electra_tf.serving import predictor
 from electra_tf.tasks import (
     Classification,
     QuestionAnswering,
@@ -233,19 +230,3 @@ class TellsTask:
 
     def __call__(self, encoder, head, *, task, **values):
         self.task = saved.from_json(task)
-
-
-def test_rows_to_predict():
-    config = PredictConfig(model="model", jsonl=True)
-    count = 0
-    for text in strange.texts({"text": "one", "id": 5}):
-        read = functools.partial(list, predictor._rows(config, [], [text]))
-        if said := refusal(read):
-            assert "standard input, line 1" in said
-            continue
-        (row,) = predictor._rows(config, [], [text])
-        count += 1
-        # The output must be JSON, which has neither NaN nor Infinity.
-        line = files.to_json({**row, "score": [float("nan")]}, ensure_ascii=False)
-        assert json.loads(line, parse_constant=pytest.fail)["score"] == [None]
-    assert count > 20

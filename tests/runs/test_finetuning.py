@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from electra_tf import cli
 from electra_tf.api.text_models import TextClassifier
@@ -99,7 +100,7 @@ def test_a_run_leaves_everything(finished):
     _, folder, _ = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        *(".lock", "config.json", "confusion_matrix.png", "curves.png", "labels.txt"),
+        *(".lock", "config.json", "curves.png", "labels.txt"),
         *(
             "metrics.jsonl",
             "model.keras",
@@ -207,10 +208,10 @@ def test_overwrite_replaces_the_run_also_in_bfloat16(finished, tmp_path, monkeyp
     stale = copy / "predictions_dev_mismatched.tsv"
     stale.write_text("")
 
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("no\nink")
 
-    monkeypatch.setattr(Classification, "picture", broken)
+    monkeypatch.setattr(Figure, "savefig", broken)
     new = {
         **values,
         "output_dir": str(copy),
@@ -225,7 +226,7 @@ def test_overwrite_replaces_the_run_also_in_bfloat16(finished, tmp_path, monkeyp
     assert "warning: a picture is missing: RuntimeError no ink" in said
     left = {path.name for path in copy.iterdir()}
     assert left >= {"predictions.tsv", "metrics.jsonl"}
-    assert not left & {stale.name, "confusion_matrix.png"}
+    assert not left & {stale.name, "curves.png"}
     saved = keras.saving.load_model(copy / "model.keras")
     assert saved.encoder.compute_dtype == "float32"
     assert json.loads((copy / "results.json").read_text())["init"] == "random"

@@ -95,7 +95,6 @@ def test_tagging_run_learns_and_leaves_its_files(tagged):
     assert (folder / "labels.txt").read_text().split() == ["B-A", "B-B", "O"]
     lines = (folder / "predictions.conll").read_text().split("\n")
     assert lines[1] == "movie\tB-A\tB-A"
-    assert (folder / "confusion_matrix.png").exists()
 
 
 @pytest.mark.slow

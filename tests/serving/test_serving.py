@@ -263,37 +263,29 @@ def predict(exported, monkeypatch, capsys):
     return run
 
 
-def test_predict_from_arguments_lines_and_jsonl(exported, predict):
+def test_predict_from_arguments_lines_and_jsonl(exported, predict, tmp_path):
     (one,) = predict("good movie", model=Path(exported[2]).parent)
     assert set(one["probabilities"]) == set(LABELS)
     assert one["probability"] == max(one["probabilities"].values())
     lines = predict(stdin="good movie\n\nbad\n")
     assert [row["text"] for row in lines] == ["good movie", "bad"]
     assert lines[0]["label"] == one["label"]
-    (row,) = predict("--jsonl", stdin='{"text": "bad", "k": 3}\n')
-    assert row["k"] == 3
+    table = tmp_path / "in.jsonl"
+    table.write_text('\ufeff{"text": "bad", "k": 3, "note": "\\ud800", "label": 7}\n')
+    (row,) = predict(f"--input={table}")
+    assert (row["k"], row["label"]) == (3, 7)
+    assert row["note"] == "?"
+    assert row["predicted_label"] in LABELS
     assert row["probabilities"] == pytest.approx(lines[1]["probabilities"])
-    text = '\ufeff{"text": "good", "note": "\\ud800", "label": 7}\n'
-    (row,) = predict("--jsonl", stdin=text)
-    assert row["note"] == "\ufffd"
-    assert row["label"] in LABELS
 
 
 def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
-    for line, message in (
-        ('{"txt": "a"}', "needs text, but text is missing"),
-        ("{", "standard input, line 1"),
-        ("[1]", "not a JSON object"),
-    ):
-        assert message in predict("--jsonl", stdin=line + "\n")
+    message = "needs text, but text is missing"
+    assert message in predict("good", "--context=a paragraph")
     message = predict("--batch_size=0", "good")
     assert "--batch_size must be at least 1, got 0" in message
-    assert "No model at" in predict("text", model=tmp_path / "nothing")
-    common.save_pretrained(tmp_path / "pretrained")
-    message = predict("text", model=tmp_path / "pretrained")
-    assert "holds a pretraining run" in message
-    (tmp_path / "task.json").write_text("{}")
-    assert "did not finish" in predict("text", model=tmp_path)
+    for folder in (tmp_path, tmp_path / "nothing"):
+        assert f"No SavedModel at {folder}" in predict("text", model=folder)
 
     class Broken(predictor.Predictor):
         def __init__(self, path):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.question_answering import Answer, QuestionAnswering, Windows
+from electra_tf.tasks.question_answering import Answer, QuestionAnswering
 from electra_tf.tasks.span_head import best_span
 from electra_tf.tasks.squad import Question
 from tests.tasks import common
@@ -54,9 +54,9 @@ def bert_windows(length, room, stride):
 @pytest.mark.parametrize("stride", [1, 3, 5, 9])
 def test_windows_and_maximum_context_are_those_of_bert(stride):
     length, query, context = 12, 3, "a " * 17 + "b"
-    rows = Windows(common.tokenizer(), length, query, stride).encode(
-        ["x y z x y z", "x"], [context, context]
-    )
+    data = [question(context, text=text) for text in ("x y z x y z", "x")]
+    made = task(max_query_length=query, doc_stride=stride)
+    rows = made.encode(data, common.tokenizer(), length)
     for number, room in enumerate((length - 6, length - 4)):
         expected = bert_windows(18, room, stride)
         mine = [i for i, owner in enumerate(rows["example"]) if owner == number]

@@ -69,7 +69,7 @@ def test_case_is_kept_for_cased_vocabularies():
     tokens = (*common.TOKENS, "Apple", "apple")
     cased = WordPiece(Vocabulary(tokens), lower_case=False)
     found = word_rows([("Apple", "apple")], cased, 8)
-    assert [tokens[i] for i in found.input_ids[0][1:-1]] == ["Apple", "apple"]
+    assert [tokens[i] for i in found.inputs["input_ids"][0][1:-1]] == ["Apple", "apple"]
 
 
 def test_a_sentence_of_200_words_fills_a_row_of_256_and_goes_on_in_the_next():
@@ -78,17 +78,17 @@ def test_a_sentence_of_200_words_fills_a_row_of_256_and_goes_on_in_the_next():
     words = ["xy"] * 54 + ["the"] * 146
     for more, counts in ((["the"], [200]), (["xy"], [199, 1])):
         found = word_rows([[*words[:-1], *more]], common.tokenizer(), 256)
-        rows = [found.word[row] for row in range(len(found.sentence))]
+        rows = [found.notes["word"][row] for row in range(len(found.example))]
         assert [int(np.sum(row >= 0)) for row in rows] == counts
 
 
 def test_rows_hold_whole_words_and_begin_anew_when_full():
     words = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "a"]
     found = word_rows([words, ["book"]], common.tokenizer(), 6)
-    kept = [row[row >= 0].tolist() for row in map(found.word.__getitem__, range(4))]
+    kept = [row[row >= 0].tolist() for row in found.notes["word"]][:4]
     assert kept == [[0, 1], [2], [4], [5]]
-    assert found.sentence.tolist()[:4] == [0, 0, 0, 0]
-    assert max(found.input_ids.lengths) == 6
+    assert found.example.tolist()[:4] == [0, 0, 0, 0]
+    assert max(found.inputs["input_ids"].lengths) == 6
 
 
 def test_rows_in_tensorflow_are_those_in_python():
@@ -98,19 +98,19 @@ def test_rows_in_tensorflow_are_those_in_python():
     offline = word_rows(sentences, common.tokenizer(), 7)
     texts = tf.constant([" ".join(words) for words in sentences])
     tensors = word_tensors(common.tokenizer(), texts, 7)
-    rows = np.arange(len(offline.sentence))
+    rows = np.arange(len(offline.example))
     width = tensors["input_ids"].shape[1]
     np.testing.assert_array_equal(
-        tensors["input_ids"], offline.input_ids.pad(rows, width)
+        tensors["input_ids"], offline.inputs["input_ids"].pad(rows, width)
     )
     np.testing.assert_array_equal(
-        np.sum(tensors["input_mask"], 1), offline.input_ids.lengths
+        np.sum(tensors["input_mask"], 1), offline.inputs["input_ids"].lengths
     )
     for number, words in enumerate(sentences):
         for word in range(len(words)):
             place = tensors["word_row"][number, word].numpy()
             position = tensors["word_position"][number, word].numpy()
-            at = offline.word[place]
+            at = offline.notes["word"][place]
             assert (at[position] == word) if position else (word not in at)
 
 
@@ -215,7 +215,6 @@ def test_predictions_are_written_as_columns(tmp_path):
     task().write(answers, data, str(tmp_path / "predictions.tsv"))
     text = (tmp_path / "predictions.conll").read_text()
     assert text == "a\tO\tB-A\nb\tB-B\tO\n\nc\tO\n\n"
-    assert task().picture(answers[:1], data[:1], str(tmp_path)).endswith(".png")
 
 
 def test_served_tags_are_those_of_python():

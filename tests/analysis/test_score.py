@@ -1,6 +1,7 @@
 """N-best lists, weights and word error rates against loops."""
 
 import dataclasses
+import functools
 import json
 
 import keras
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import rerank, statistics
-from electra_tf.analysis.rerank import NBest
+from electra_tf.analysis import score
+from electra_tf.analysis.score import NBest
 from electra_tf.pretraining import Electric
 from electra_tf.runs.scores import token_scores
+from electra_tf.tasks import metrics
 from tests import tiny, tiny_run
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS, tokenizer
@@ -36,7 +38,7 @@ def write(path, rows):
 
 
 def test_lists_are_read(tmp_path):
-    first, second, third = rerank.read(write(tmp_path / "x", LINES))
+    first, second, third = score.read(write(tmp_path / "x", LINES))
     assert (first.id, second.id, third.id) == ("a", 3, 5)
     assert first.first.tolist() == [-1.0, -2.5]
     assert second.first.tolist() == [0.0, 0.0]
@@ -61,8 +63,25 @@ def test_broken_lists_are_one_line(tmp_path, text, message):
     path = tmp_path / "x.jsonl"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as raised:
-        rerank.read(str(path))
+        score.read(str(path))
     assert "\n" not in str(raised.value)
+
+
+def test_distances_are_those_of_a_recursion():
+    @functools.cache
+    def least(one, other):
+        if not one or not other:
+            return len(one) + len(other)
+        return min(
+            least(one[1:], other) + 1,
+            least(one, other[1:]) + 1,
+            least(one[1:], other[1:]) + (one[0] != other[0]),
+        )
+
+    rng = np.random.default_rng(0)
+    for sizes in rng.integers(0, 9, [200, 2]):
+        one, other = (tuple(rng.choice(list("abc"), size)) for size in sizes)
+        assert score.distance(one, other) == least(one, other)
 
 
 def lists_of(count=60, size=5, seed=0):
@@ -81,9 +100,9 @@ def test_no_weight_that_is_tried_has_fewer_errors():
     lists, model = lists_of()
 
     def errors(weight):
-        return rerank.errors_of(lists, rerank.choose(lists, model, weight)).sum()
+        return score.errors_of(lists, score.choose(lists, model, weight)).sum()
 
-    found = rerank.tune(lists, model)
+    found = score.tune(lists, model)
     assert errors(found) < errors(0.0)
     first, own = (
         [np.std(values) for values in each]
@@ -93,18 +112,18 @@ def test_no_weight_that_is_tried_has_fewer_errors():
     assert errors(found) == min(map(errors, scale * np.geomspace(1e-2, 1e2, 81)))
     # The weight compensates for the scale of the scores.
     scaled = [1000 * own for own in model]
-    assert rerank.tune(lists, scaled) == pytest.approx(found / 1000)
+    assert score.tune(lists, scaled) == pytest.approx(found / 1000)
     # Scores that rank hypotheses backwards get a lower weight.
-    assert rerank.tune(lists, [each.edits * 1.0 for each in lists]) < found
+    assert score.tune(lists, [each.edits * 1.0 for each in lists]) < found
 
 
 def test_errors_are_counted_with_the_weight_of_the_other_half():
     lists, model = lists_of()
-    found = rerank.evaluate(lists, model, seed=1)
+    found = score.evaluate(lists, model, seed=1)
     order = np.random.default_rng(1).permutation(len(lists))
     errors = 0
     for fitted, rest in ((order[:30], order[30:]), (order[30:], order[:30])):
-        weight = rerank.tune([lists[i] for i in fitted], [model[i] for i in fitted])
+        weight = score.tune([lists[i] for i in fitted], [model[i] for i in fitted])
         for at in rest:
             total = lists[at].first + weight * model[at]
             errors += lists[at].edits[np.argmax(total)]
@@ -117,12 +136,12 @@ def test_errors_are_counted_with_the_weight_of_the_other_half():
 
 
 def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
-    monkeypatch.setattr(statistics, "_RESAMPLES", 4000)
+    monkeypatch.setattr(metrics, "RESAMPLES", 4000)
     lists, model = lists_of(count=200)
     lists = [
         dataclasses.replace(each, words=3 + at % 20) for at, each in enumerate(lists)
     ]
-    found = rerank.evaluate(lists, model, weight=1.0)
+    found = score.evaluate(lists, model, weight=1.0)
     words = np.array([each.words for each in lists])
     chosen = zip(lists, model, strict=True)
     after = np.array([e.edits[np.argmax(e.first + own)] for e, own in chosen])
@@ -133,11 +152,11 @@ def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
     expected = np.percentile(rates, [2.5, 97.5])
     assert (found["low"], found["high"]) == pytest.approx(expected, abs=0.005)
     assert found["difference"] == pytest.approx((after - before).sum() / words.sum())
-    same = rerank.evaluate(lists, model, weight=0.0)
+    same = score.evaluate(lists, model, weight=0.0)
     assert (same["difference"], same["low"], same["high"]) == (0, 0, 0)
     empty = [dataclasses.replace(each, words=0) for each in lists]
     with pytest.raises(ValueError, match="no words"):
-        rerank.evaluate(empty, model)
+        score.evaluate(empty, model)
 
 
 def run(folder, tmp_path, *flags, rows=LINES):
@@ -149,7 +168,7 @@ def run(folder, tmp_path, *flags, rows=LINES):
 
 def test_the_command_chooses_by_scores_of_tokens(folder, tmp_path):
     model = keras.saving.load_model(folder / "discriminator.keras")
-    lists = rerank.read(write(tmp_path / "lists.jsonl", LINES))
+    lists = score.read(write(tmp_path / "lists.jsonl", LINES))
     texts = [text for each in lists for text in each.texts]
     scored = token_scores("detection", model, tokenizer(), texts)
     by_text = dict(zip(texts, scored, strict=True))
