@@ -4,11 +4,12 @@
     python benchmarks/serving.py --size=mini --threads=1
 
 Our sides are exports of ``run_finetuning.py``: a SavedModel of a text classifier in
-float32, and int8 in LiteRT and ONNX. The peers are a ``text-classification`` pipeline
-with ``ElectraForSequenceClassification`` (SDPA) in float32, and the same model exported
-by PyTorch and quantized by onnxruntime, as Optimum does. All get the same strings,
-sentences of 5 to 60 words. Files without a tokenizer get ids from the tokenizer of
-``transformers``. The weights of small are random, which costs the same.
+float32, int8 in LiteRT and ONNX, and ONNX in float32. The peers are a
+``text-classification`` pipeline with ``ElectraForSequenceClassification`` (SDPA) in
+float32, and the same model exported by PyTorch and quantized by onnxruntime, as Optimum
+does. All get the same strings, sentences of 5 to 60 words. Files without a tokenizer
+get ids from the tokenizer of ``transformers``. The weights of small are random, which
+costs the same.
 
 Every round has 64 other strings, the same on all sides: one call each for latencies,
 then one call with all. CPU time is the process's.
@@ -34,6 +35,7 @@ from electra_tf.features import ENCODER_INPUTS
 
 OURS, PEER = "electra_tf", "transformers"
 LITERT, ONNX, PEER_INT8 = "LiteRT int8", "ONNX int8", "transformers, int8"
+FLOAT_ONNX = "ONNX float32"
 COUNT, BATCH, MAX_LENGTH = 512, 64, 128
 LABELS = ("negative", "positive")
 Answer = Callable[[list[str]], object]
@@ -42,6 +44,7 @@ LATENCY, THROUGHPUT = "one string, median", "batch of 64"
 ROWS = (
     (LATENCY, OURS, PEER, 2.0),
     (THROUGHPUT, OURS, PEER, 2.0),
+    (LATENCY, OURS, FLOAT_ONNX, 1.0),
     (LATENCY, LITERT, OURS, 2.0),
     (THROUGHPUT, LITERT, PEER, 3.0),
     (LATENCY, LITERT, PEER_INT8, 1.0),
@@ -89,9 +92,11 @@ def sides(size: str, folder: Path, threads: int) -> dict[str, Answer]:
         model, task, tokenizer, str(folder / "saved"), MAX_LENGTH
     )
     loaded = tf.saved_model.load(str(folder / "saved"))
-    files = {name: str(folder / name) for name in (LITERT, ONNX, PEER_INT8)}
+    names = (LITERT, ONNX, PEER_INT8, FLOAT_ONNX)
+    files = {name: str(folder / name) for name in names}
     et.serving.export_litert(model, task, files[LITERT], "int8")
     et.serving.export_onnx(model, task, files[ONNX], "int8")
+    et.serving.export_onnx(model, task, files[FLOAT_ONNX])
 
     class Logits(torch.nn.Module):
         def __init__(self):
@@ -137,6 +142,7 @@ def sides(size: str, folder: Path, threads: int) -> dict[str, Answer]:
         OURS: lambda batch: loaded.signatures["serving_default"](
             text=tf.constant(batch)
         )["probabilities"].numpy(),
+        FLOAT_ONNX: in_onnx(files[FLOAT_ONNX], "int32"),
         LITERT: in_litert,
         ONNX: in_onnx(files[ONNX], "int32"),
         PEER: lambda batch: pipeline(

@@ -20,6 +20,7 @@ import tensorflow as tf
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
+from electra_tf.serving import onnx_graph
 from electra_tf.tasks.heads import TaskModel, Tensors, fresh_copy
 
 if TYPE_CHECKING:
@@ -342,6 +343,7 @@ def export_onnx(
         converted, _ = tf2onnx.convert.from_function(
             module.function(), input_signature=[specs], opset=_ONNX_OPSET
         )
+        onnx_graph.fuse(converted)
         content = converted.SerializeToString()
         if precision == "int8":
             content = _quantized(converted, model.head.name)
