@@ -11,7 +11,7 @@ from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.config.records import RecordsConfig
-from electra_tf.data.building import build_records, prepare_vocabulary
+from electra_tf.data.building import build
 from electra_tf.features import PRETRAINING
 
 ROOT = Path(__file__).parent.parent
@@ -47,11 +47,8 @@ def test_pretraining_example_runs(tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(x if i % 9 else "" for i, x in enumerate(lines)))
     folder = tmp_path / "runs" / "tiny" / "data"
-    quiet = {"log": lambda _: None}
-    vocabulary = prepare_vocabulary([str(text)], folder / "vocab.txt", size=80, **quiet)
-    build_records(
-        [str(text)], folder, vocabulary=vocabulary, max_seq_length=32, **quiet
-    )
+    sizes = {"vocab_size": 80, "max_seq_length": 32}
+    build(RecordsConfig(corpus=(str(text),), output_dir=str(folder), **sizes))
     code = code.replace("steps_per_epoch=100", "steps_per_epoch=2")
     code = code.replace("batch_size=32", "batch_size=4")
     exec(compile(code, "python.md", "exec"), {})

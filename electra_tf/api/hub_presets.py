@@ -19,7 +19,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.interop import keras_hub, networks
-from electra_tf.interop.imported import Imported, Source
+from electra_tf.interop.networks import Imported, Source
 from electra_tf.tasks.heads import TaskModel
 
 TASK, PREPROCESSOR, HEAD = "task.json", "preprocessor.json", "task.weights.h5"

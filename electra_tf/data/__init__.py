@@ -3,9 +3,12 @@ r"""Corpora, vocabularies, tokenizers, pretraining examples and TFRecord files.
 Setup of the examples in this package:
 
     >>> from pathlib import Path
+    >>> from electra_tf.config.records import RecordsConfig
     >>> from electra_tf.data import building
     >>> _ = Path("few.txt").write_text("the cat sat on the mat.\nit ran.\n\n" * 40)
-    >>> _ = building.build(["few.txt"], "records", vocab_size=40, max_seq_length=16)
+    >>> sizes = {"vocab_size": 40, "max_seq_length": 16}
+    >>> config = RecordsConfig(corpus=("few.txt",), output_dir="records", **sizes)
+    >>> _ = building.build(config)
     >>> manifest = et.data.read_manifest("records")
 """
 

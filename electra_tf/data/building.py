@@ -19,7 +19,7 @@ from typing import Any
 from electra_tf import files
 from electra_tf.cli import Log, note
 from electra_tf.config.records import RecordsConfig
-from electra_tf.data import corpora, paths, processes, records, units
+from electra_tf.data import corpora, paths, records, units
 from electra_tf.data.selection import KEPT, REASONS, Reader, facts
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
@@ -30,116 +30,99 @@ _TEXT_PER_RECORD_BYTE = 2  # A shard has about half the bytes of its text.
 _MANY_UNKNOWN = 0.01
 _VOCABULARY_BYTES = 256 << 20
 _LONG_DOCUMENT = 1 << 20  # Characters.
-# Options of both `prepare_vocabulary` and `build_records`.
-_COMMON_OPTIONS = ("lower_case", "strip_accents", "text_column", "overwrite", "log")
 
 
 def main(config: RecordsConfig) -> None:
     """Runs the command ``electra-tf records``."""
-    options = dataclasses.asdict(config)
-    build(options.pop("corpus"), options.pop("output_dir"), **options)
+    build(config)
 
 
 def build(
-    corpus: Sequence[str],
-    output_dir: files.AnyPath,
-    *,
-    vocab_file: str | None = None,
-    vocab_size: int = 30522,
-    **options: Any,
+    config: RecordsConfig, *, vocabulary: Vocabulary | None = None, log: Log = note
 ) -> tuple[Vocabulary, records.Manifest]:
-    """Builds records with an existing or a new vocabulary.
-
-    Without ``vocab_file``, uses ``vocab.txt`` of ``output_dir`` or trains it to
-    ``vocab_size`` tokens. Passes ``options`` to ``build_records``. Raises
-    ``ValueError`` if the vocabulary, the corpus or a setting is not usable.
-    """
-    if paths.is_remote(output_dir):
-        raise UserError(
-            f"records cannot be built in {output_dir}: build them in a local folder, "
-            "copy it, and pass --records."
-        )
-    if vocab_file:
-        vocabulary = Vocabulary.load(vocab_file)
-    else:
-        path = Path(output_dir, "vocab.txt")
-        common = {name: options[name] for name in _COMMON_OPTIONS if name in options}
-        vocabulary = prepare_vocabulary(corpus, path, size=vocab_size, **common)
-    manifest = build_records(corpus, output_dir, vocabulary=vocabulary, **options)
-    return vocabulary, manifest
-
-
-def build_records(
-    corpus: Sequence[str],
-    output_dir: files.AnyPath,
-    *,
-    vocabulary: Vocabulary,
-    num_processes: int = 0,
-    overwrite: bool = False,
-    text_column: str = "text",
-    beam: str = "",
-    log: Log = note,
-    **settings: Any,
-) -> records.Manifest:
-    """Writes ``train-*.tfrecord``, ``eval-*.tfrecord``, ``vocab.txt``, and a manifest.
+    """Builds the records of a config; returns their vocabulary and manifest.
 
     The records depend on the corpus and the settings only, not on the number of
     processes. Resumes an interrupted build. Reuses a finished build of the same
     settings, even if its text is missing or the packages of the corpus ``installed``
-    have changed. Waits for another process that builds in the same folder. Scripts that
-    use several processes need ``if __name__ == "__main__"``.
+    have changed. Waits for another process that builds in the same folder. Scripts with
+    more than 4 MB of text need ``if __name__ == "__main__"``.
 
-    ``settings`` are other fields of ``RecordsConfig``.
+    Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
+    trains it.
 
-    Raises ``ValueError`` if the corpus is empty or unreadable, a setting is invalid, or
-    the folder holds records of other settings.
+    Raises ``ValueError`` if the vocabulary or the corpus is not usable, or the folder
+    holds records of other settings.
     """
-    chosen = RecordsConfig(**settings)
-    folder = Path(output_dir)
-    job = units.Job(settings=chosen, vocabulary=vocabulary, folder=str(folder / WORK))
+    if paths.is_remote(config.output_dir):
+        raise UserError(
+            f"records cannot be built in {config.output_dir}: build them in a local "
+            "folder, copy it, and pass --records."
+        )
+    folder = Path(config.output_dir)
+    if config.vocab_file and not vocabulary:
+        vocabulary = Vocabulary.load(config.vocab_file)
+    vocabulary = vocabulary or prepare_vocabulary(
+        config.corpus,
+        folder / "vocab.txt",
+        size=config.vocab_size,
+        lower_case=config.lower_case,
+        strip_accents=config.strip_accents,
+        overwrite=config.overwrite,
+        text_column=config.text_column,
+        log=log,
+    )
+    job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
     # Both validate the settings before anything is written.
     job.example_builder(units.Unit(0, ()), "train")
-    Reader(chosen)
+    Reader(config)
     wanted = {
         "format_version": records.FORMAT_VERSION,
         "vocabulary_sha256": vocabulary.sha256,
-        **chosen.settings,
+        **config.settings,
     }
-    if chosen.decontaminate:
-        evaluation = corpora.open_corpus(chosen.decontaminate, text_column=None)
+    if config.decontaminate:
+        evaluation = corpora.open_corpus(config.decontaminate, text_column=None)
         wanted["decontaminate"] = corpora.corpus_hash(evaluation)
     sources = []
     try:
         sources = corpora.open_corpus(
-            corpus,
-            blank_lines_separate=chosen.blank_lines_separate,
-            text_column=text_column,
+            config.corpus,
+            blank_lines_separate=config.blank_lines_separate,
+            text_column=config.text_column,
             log=log,
         )
         wanted["corpus_sha256"] = corpora.corpus_hash(sources)
     except (ValueError, OSError) as error:
         # Finished records do not need their text.
-        if overwrite or not _is_built_from(corpus, folder):
+        if config.overwrite or not _is_built_from(config.corpus, folder):
             raise
         log(f"warning: the text is missing ({error})")
     with files.owned(folder, log):
-        if finished := _prepare(folder, wanted, corpus, overwrite, log):
-            return finished
-        _keep_vocabulary(vocabulary, folder / "vocab.txt", overwrite)
-        unit_bytes = int(chosen.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
+        if finished := _prepare(config, folder, wanted, log):
+            return vocabulary, finished
+        path = folder / "vocab.txt"
+        if config.overwrite or not path.exists():
+            vocabulary.save(path)
+        elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
+            raise UserError(
+                f"{path} differs from the given vocabulary. Give another folder, "
+                "delete that file, or allow overwriting."
+            )
+        unit_bytes = int(config.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
         sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
         planned = units.plan_units(sources, unit_bytes)
         documents = itertools.chain.from_iterable(u.documents() for u in planned)
-        if chosen.filters:
-            processes.run(units.READ, job, planned, num_processes, beam, log)
+        if config.filters:
+            units.run(units.READ, job, planned, log)
             kept = units.judge_units(job, planned) == KEPT
             documents = itertools.compress(documents, kept)
-        held_out = units.hold_out(documents, chosen.eval_fraction)
+        held_out = units.hold_out(documents, config.eval_fraction)
         job = dataclasses.replace(job, held_out=held_out)
-        processes.run(units.BUILD, job, planned, num_processes, beam, log)
+        units.run(units.BUILD, job, planned, log)
         results = [job.result(unit) for unit in planned]
-        manifest = _finish(folder, vocabulary, wanted, corpus, results)
-    if chosen.eval_fraction and not held_out:
+        manifest = _finish(config, vocabulary, wanted, results)
+    if config.eval_fraction and not held_out:
         log(
             "warning: no document is held out: each is too large a part of the corpus. "
             "Separate documents by blank lines, or give other records with "
@@ -161,7 +144,7 @@ def build_records(
         f"{len(manifest.train)} shards, and "
         f"{sum(shard.records for shard in manifest.eval)} held out, to {folder}"
     )
-    return manifest
+    return vocabulary, manifest
 
 
 def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
@@ -172,11 +155,7 @@ def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
 
 
 def _prepare(
-    folder: Path,
-    settings: dict[str, Any],
-    corpus: Sequence[str],
-    overwrite: bool,
-    log: Log,
+    config: RecordsConfig, folder: Path, settings: dict[str, Any], log: Log
 ) -> records.Manifest | None:
     """Prepares the locked folder; returns the manifest if the build is complete.
 
@@ -186,7 +165,7 @@ def _prepare(
     finished = [*work.glob("unit-*.json"), *work.glob("unit-*.npz")]
     begun = files.read_json(work / _SETTINGS, {}) if finished else {}
     manifest = folder / records.MANIFEST
-    if overwrite and (manifest.exists() or begun != settings):
+    if config.overwrite and (manifest.exists() or begun != settings):
         # The manifest first, since a folder with a manifest counts as complete.
         for path in (manifest, *_shards(folder), work):
             files.remove(path)
@@ -194,7 +173,8 @@ def _prepare(
     if manifest.exists():
         there = records.read_manifest(folder).settings
         text = there.get("corpus_sha256")
-        is_installed = list(corpus) == ["installed"] and _is_built_from(corpus, folder)
+        is_installed = config.corpus == ("installed",)
+        is_installed = is_installed and _is_built_from(config.corpus, folder)
         if is_installed and settings.get("corpus_sha256") != text:
             log(
                 f"warning: the installed packages have changed since {folder} was "
@@ -241,28 +221,18 @@ def _reject_other(
         )
 
 
-def _keep_vocabulary(vocabulary: Vocabulary, path: Path, overwrite: bool) -> None:
-    if overwrite or not path.exists():
-        vocabulary.save(path)
-    elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
-        raise UserError(
-            f"{path} differs from the given vocabulary. Give another folder, delete "
-            "that file, or allow overwriting."
-        )
-
-
 def _shards(folder: Path) -> list[Path]:
     return sorted([*folder.glob("train-*.tfrecord"), *folder.glob("eval-*.tfrecord")])
 
 
 def _finish(
-    folder: Path,
+    config: RecordsConfig,
     vocabulary: Vocabulary,
     settings: dict[str, Any],
-    corpus: Sequence[str],
     results: Sequence[dict[str, Any]],
 ) -> records.Manifest:
     """Renames the shards and writes the manifest."""
+    folder = Path(config.output_dir)
     train = [result["train"] for result in results if result["train"]]
     held_out = [result["eval"] for result in results if result["eval"]]
     if not train:
@@ -290,7 +260,7 @@ def _finish(
             "special_tokens": list(vocabulary.special_tokens),
             "special_ids": [vocabulary.ids[name] for name in vocabulary.special_tokens],
         },
-        corpus={"sources": list(corpus), **counts},
+        corpus={"sources": list(config.corpus), **counts},
         train=tuple(train),
         eval=tuple(held_out),
     )

@@ -94,7 +94,7 @@ def pretraining_dataset(
 
     Args:
         files: glob, comma list or sequence of TFRecord files or folders, written by
-            ``build_records`` or by the original's builder.
+            ``electra-tf records`` or by the original's builder.
         batch_size: B, rows per global batch.
         masking: defaults to ``masking_for`` with the manifest beside the files.
         sep_id: id of [SEP], to derive segment ids; defaults to the manifest's.

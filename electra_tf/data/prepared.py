@@ -7,13 +7,13 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import files
 from electra_tf.cli import Log
+from electra_tf.config.pretraining import DataConfig
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data import paths, pipeline, records
 from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
@@ -59,51 +59,43 @@ class PretrainingData:
         return counts
 
 
-def built_data(
-    corpus: Sequence[str],
-    folder: files.AnyPath,
-    *,
-    lower_case: bool,
-    strip_accents: bool,
-    **options: Any,
-) -> PretrainingData:
+def built_data(config: RecordsConfig, log: Log) -> PretrainingData:
     """Builds records from text, or reuses existing ones; see ``building.build``."""
-    casing = {"lower_case": lower_case, "strip_accents": strip_accents}
-    vocabulary, manifest = build(corpus, folder, **casing, **options)
+    vocabulary, manifest = build(config, log=log)
     train_files, eval_files = (
-        tuple(str(Path(folder, shard.name)) for shard in shards)
+        tuple(str(Path(config.output_dir, shard.name)) for shard in shards)
         for shards in (manifest.train, manifest.eval)
     )
-    return PretrainingData(vocabulary, train_files, eval_files, manifest, **casing)
+    casing = (config.lower_case, config.strip_accents)
+    return PretrainingData(vocabulary, train_files, eval_files, manifest, *casing)
 
 
-def given_data(
-    patterns: Sequence[str],
-    *,
-    eval_patterns: Sequence[str] = (),
-    vocab_file: str | None = None,
-    max_seq_length: int,
-    lower_case: bool = True,
-    strip_accents: bool = True,
-    log: Log,
-) -> PretrainingData:
+def given_data(config: DataConfig, log: Log) -> PretrainingData:
     """Finds existing records and their vocabulary.
 
-    Patterns are files, globs or folders. Held-out files and vocabulary default to
-    files in the folders of the records. The casing arguments apply to records without a
-    manifest.
+    Held-out files and vocabulary default to files in the folders of the records. The
+    casing of the config applies to records without a manifest.
 
     Raises ``ValueError`` if files are missing or do not match vocabulary or length.
     """
-    matches = pipeline.expand_files(patterns)
-    train_files = _for_training(matches, patterns)
+    matches = pipeline.expand_files(config.records)
+    # A glob over a folder of records matches its held-out files, too.
+    train_files = [path for path in matches if not Path(path).name.startswith("eval-")]
+    if not train_files:
+        raise UserError(
+            f"--records={','.join(config.records)} names held-out files only "
+            "(eval-*.tfrecord); name the training files."
+        )
     folders = sorted({paths.parent(path) or "." for path in matches})
     held_out = pipeline.HELD_OUT
-    if eval_patterns:
-        eval_files = pipeline.expand_files(eval_patterns, in_folder=held_out)
+    if config.eval_records:
+        eval_files = pipeline.expand_files(config.eval_records, in_folder=held_out)
     else:
         eval_files = [path for f in folders for path in paths.inside(f, held_out)]
-    vocabulary = Vocabulary.load(vocab_file) if vocab_file else _vocabulary_of(folders)
+    if config.vocab_file:
+        vocabulary = Vocabulary.load(config.vocab_file)
+    else:
+        vocabulary = _vocabulary_of(folders)
     manifests = {
         folder: records.read_manifest(folder)
         for folder in folders
@@ -114,18 +106,27 @@ def given_data(
             log(f"{folder} has no manifest: its records are not checked.")
     for folder, manifest in manifests.items():
         theirs = manifest.vocabulary["sha256"]
-        longest = manifest.settings["max_seq_length"]
+        longest, limit = manifest.settings["max_seq_length"], config.max_seq_length
         if theirs != vocabulary.sha256:
             raise UserError(
                 f"The records in {folder} were built with another vocabulary (sha256 "
                 f"{theirs[:12]}, not {vocabulary.sha256[:12]}): pass --vocab_file with "
                 "theirs, or rebuild them."
             )
-        if longest > max_seq_length:
+        if longest > limit:
             raise UserError(
                 f"The records in {folder} hold up to {longest} tokens but "
-                f"--max_seq_length is {max_seq_length}: raise it or rebuild them."
+                f"--max_seq_length is {limit}: raise it or rebuild them."
             )
+    casings = {
+        (manifest.settings["lower_case"], manifest.settings["strip_accents"])
+        for manifest in manifests.values()
+    }
+    if len(casings) > 1:
+        raise UserError(
+            f"The records in {', '.join(manifests)} differ in lower_case or "
+            "strip_accents: rebuild them with one casing."
+        )
     both = (*train_files, *eval_files)
     if empty := [path for path in both if paths.size(path) == 0]:
         log(
@@ -138,19 +139,8 @@ def given_data(
         tuple(eval_files),
         # Omitted if a manifest is missing: counts would cover only some records.
         _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
-        *_casing(manifests, default=(lower_case, strip_accents)),
+        *next(iter(casings), (config.lower_case, config.strip_accents)),
     )
-
-
-def _for_training(matches: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Removes held-out files, which a glob over a folder of records matches, too."""
-    train_files = [path for path in matches if not Path(path).name.startswith("eval-")]
-    if not train_files:
-        raise UserError(
-            f"--records={','.join(patterns)} names held-out files only "
-            "(eval-*.tfrecord); name the training files."
-        )
-    return train_files
 
 
 def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
@@ -174,21 +164,6 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
             "train on one of the folders, or rebuild them with one --vocab_file."
         )
     return first
-
-
-def _casing(
-    manifests: dict[str, records.Manifest], default: tuple[bool, bool]
-) -> tuple[bool, bool]:
-    casings = {
-        (manifest.settings["lower_case"], manifest.settings["strip_accents"])
-        for manifest in manifests.values()
-    }
-    if len(casings) > 1:
-        raise UserError(
-            f"The records in {', '.join(manifests)} differ in lower_case or "
-            "strip_accents: rebuild them with one casing."
-        )
-    return next(iter(casings), default)
 
 
 def _joined(manifests: Sequence[records.Manifest]) -> records.Manifest:

@@ -13,7 +13,7 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,16 @@ class Reader:
 
     def __init__(self, settings: RecordsConfig):
         self._settings = settings
-        self._min_hash = _min_hash() if settings.dedup == "near" else None
+        self._min_hash = None
+        if settings.dedup == "near":
+            try:
+                from datasketch import MinHash
+            except ImportError as error:
+                raise UserError(
+                    "--dedup=near needs the package datasketch: pip install "
+                    "'datasketch>=2,<3'."
+                ) from error
+            self._min_hash = MinHash(HASHES, seed=1, hashfunc=zlib.crc32)
 
     @functools.cached_property
     def _evaluation(self) -> frozenset[bytes]:
@@ -104,16 +113,6 @@ class Reader:
         while some := list(itertools.islice(waiting, _WORDS_AT_ONCE)):
             minimum.update_batch(some)
         return minimum.hashvalues
-
-
-def _min_hash() -> Any:
-    try:
-        from datasketch import MinHash
-    except ImportError as error:
-        raise UserError(
-            "--dedup=near needs the package datasketch: pip install 'datasketch>=2,<3'."
-        ) from error
-    return MinHash(HASHES, seed=1, hashfunc=zlib.crc32)
 
 
 def _overlap_hashes(document: Document) -> Iterator[bytes]:

@@ -1,26 +1,32 @@
 """Units of a records build: parts of the corpus that become one shard each.
 
 The examples of a unit depend on the settings, the seed and its index only. So any
-process can build a unit, and a resumed build skips finished units.
+process can build a unit, and a resumed build skips finished units. Units are built in
+local processes or with Apache Beam.
 """
 
 from __future__ import annotations
 
 import collections
+import concurrent.futures
+import contextlib
 import dataclasses
 import itertools
 import random
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from electra_tf import files
+from electra_tf import cli, files
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import selection
 from electra_tf.data.corpora import Document, Source
 from electra_tf.data.documents import ExampleBuilder
+from electra_tf.data.pools import cores, pool
 from electra_tf.data.records import Shard, write_shard
 from electra_tf.data.selection import facts
 from electra_tf.data.vocabulary import Vocabulary
@@ -34,6 +40,8 @@ SPLITS = ("train", "eval")
 READ, BUILD = "read.npz", "json"
 _VERDICTS = "verdicts.npy"
 _HASHES = 1 << 64
+# Starting a process takes about as long as building this much text.
+_BYTES_WORTH_A_PROCESS = 4 << 20
 _MOST_HELD_OUT = 0.05
 
 
@@ -142,8 +150,6 @@ def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
     for unit in units:
         with np.load(job.file(unit, READ)) as arrays:
             read.append(dict(arrays))
-        # Without --dedup=near, version 0.2 stored an array of shape [documents, 0].
-        read[-1]["signatures"] = read[-1]["signatures"].reshape(-1, selection.HASHES)
     hashes, verdicts, signatures = (
         np.concatenate([arrays[name] for arrays in read])
         for name in ("hashes", "verdicts", "signatures")
@@ -223,3 +229,107 @@ class Worker:
         }
         files.write_json(job.file(unit, BUILD), result)
         return number
+
+
+def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
+    """Runs a step on the unfinished units, in one process per core or with Beam.
+
+    Raises ``OSError`` if a process dies or a write fails.
+    """
+    left = [unit for unit in units if not job.file(unit, step).exists()]
+    if len(left) < len(units):
+        log(f"{len(units) - len(left)} of {len(units)} units are finished already")
+    if left and job.settings.beam:
+        _run_beam(step, job, left)
+    elif left:
+        size = sum(unit.size for unit in left)
+        useful = 1 + size // _BYTES_WORTH_A_PROCESS
+        workers = min(cores(), useful, len(left))
+        # Only standard error has a progress line that overwrites itself.
+        plain = None if log is cli.note else log
+        progress = cli.Progress(size, unit="B", scale=True, log=plain)
+        progress.update(0, "")
+        documents = 0
+        # Closed on Ctrl-C, which cancels the units in the queue.
+        with contextlib.closing(_run_units(step, job, left, workers)) as finished:
+            for unit, count in finished:
+                documents += count
+                progress.update(progress.done + unit.size, f"{documents:,} documents")
+        progress.close()
+
+
+def _run_units(
+    step: str, job: Job, units: Sequence[Unit], workers: int
+) -> Iterator[tuple[Unit, int]]:
+    """Yields each unit when it is finished, with its number of documents."""
+    if workers == 1:
+        worker = Worker(job)
+        yield from ((unit, worker.run(step, unit)) for unit in units)
+        return
+    with pool(workers, _start, job) as executor:
+        try:
+            futures = {executor.submit(_run, step, unit): unit for unit in units}
+            for future in concurrent.futures.as_completed(futures):
+                yield futures[future], future.result()
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise OSError(
+                "a worker process died, perhaps for lack of memory. Run the same again "
+                "to resume, with fewer processes."
+            ) from error
+        except BaseException:
+            # Otherwise the pool would build all queued units before it exits.
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+_worker: list[Worker] = []
+
+
+def _start(job: Job) -> None:
+    _worker[:] = [Worker(job)]
+
+
+def _run(step: str, unit: Unit) -> int:
+    return _worker[0].run(step, unit)
+
+
+def _run_beam(step: str, job: Job, units: Sequence[Unit]) -> None:
+    """Runs a step on units in a Beam pipeline with one unit per element.
+
+    All workers must share ``job.folder``. File writes are atomic and deterministic, so
+    bundles can be retried or run twice concurrently.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise UserError(
+            "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
+        ) from error
+
+    flags = job.settings.beam
+
+    class Work(beam.DoFn):
+        def setup(self) -> None:
+            self._worker = Worker(job)
+
+        def process(self, element: tuple[int, Iterable[Unit]]) -> None:
+            documents = beam.metrics.Metrics.counter("electra_tf", "documents")
+            for unit in element[1]:
+                documents.inc(self._worker.run(step, unit))
+
+    try:
+        with beam.Pipeline(options=PipelineOptions(shlex.split(flags))) as pipeline:
+            _ = (
+                pipeline
+                | beam.Create(list(enumerate(units)))
+                # Distributes the units. Some runners lack the timestamps for Reshuffle.
+                | beam.GroupByKey()
+                | f"units {step}" >> beam.ParDo(Work())
+            )
+    except Exception as error:
+        # The class depends on the runner; the last line of a trace is the cause.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        causes = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
+        message = f"the pipeline of --beam={flags} failed: {causes[-1]}"
+        raise UserError(message) from error

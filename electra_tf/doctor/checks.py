@@ -22,7 +22,7 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.interop import convert
-from electra_tf.interop.imported import Imported, Source, Tower
+from electra_tf.interop.networks import Imported, Source, Tower
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
 

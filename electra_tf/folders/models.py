@@ -25,9 +25,7 @@ from electra_tf.tasks.heads import TaskModel
 # Hugging Face weights; the first file that exists is read.
 HUGGING_FACE_FILES = (
     "model.safetensors",
-    "model.safetensors.index.json",
     "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
 )
 
 # Keras's format, or float16 weights with Keras's config of the model.

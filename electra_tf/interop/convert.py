@@ -13,10 +13,10 @@ from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import CHECKPOINTS
-from electra_tf.interop import google_tf1, hub, hugging_face, keras_hub, run_folder
-from electra_tf.interop.imported import Imported, Source
+from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
+from electra_tf.interop.networks import Imported, Source
 
-# Format -> its module, see ``electra_tf.interop.imported``; the first module that
+# Format -> its module, see ``electra_tf.interop.networks``; the first module that
 # detects a source reads it.
 FORMATS: dict[str, ModuleType] = {
     "electra_tf": run_folder,
@@ -32,9 +32,6 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     Raises ValueError for damaged or unknown sources and output folders with other
     files, OSError if a file is missing or cannot be written.
     """
-    if options.push_to_hub:
-        # Fails early if the package is missing.
-        hub.client(f"--push_to_hub={options.push_to_hub}")
     target = FORMATS[options.format]
     # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()
@@ -76,8 +73,30 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     log(f"{Path(options.to)} holds {written}")
     if options.push_to_hub:
-        address = hub.push(folder, options.push_to_hub, private=options.private)
+        address = push(folder, options.push_to_hub, private=options.private)
         log(f"uploaded to {address}")
+
+
+def push(folder: Path, name: str, *, private: bool = False) -> str:
+    """Uploads a folder to a model repository, which it may create; returns its URL.
+
+    The client authenticates with its own token (``HF_TOKEN``, or ``hf auth login``).
+    Raises OSError if the hub cannot be reached or refuses.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="electra_tf")
+    try:
+        made = api.create_repo(name, private=private, exist_ok=True)
+        message = "Upload by electra_tf"
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
+    except Exception as error:  # The client raises many types.
+        raise OSError(
+            f"--push_to_hub={name}: cannot upload {folder} to the Hugging Face hub: "
+            f"{cli.reason(error)} The folder is written; log in (hf auth login, or "
+            "HF_TOKEN) and run `hf upload` with it."
+        ) from error
+    return str(made)
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:

@@ -17,8 +17,8 @@ import tensorflow as tf
 from electra_tf import cli, files
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.interop.imported import Imported, Source, Tower
 from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, scatter
+from electra_tf.interop.networks import Imported, Source, Tower
 
 NAME = "google_tf1"
 _PREFIX = "electra"

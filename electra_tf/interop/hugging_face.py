@@ -15,11 +15,11 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.errors import UserError
+from electra_tf.folders.cards import data_lines, recipe_lines, sections, table
 from electra_tf.folders.models import HUGGING_FACE_FILES
-from electra_tf.interop import hub, task_heads, tensor_files, tokenizer_files
-from electra_tf.interop.imported import Imported, Sizes, Source, TaskHead, Tower
-from electra_tf.interop.model_card import CLASSES, model_card
+from electra_tf.interop import task_heads, tensor_files, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
+from electra_tf.interop.networks import Imported, Sizes, Source, TaskHead, Tower
 
 NAME = "hugging_face"
 GENERATOR = "generator"
@@ -64,6 +64,32 @@ BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 # Older pickles hold the generator's output matrix, a copy of the word table.
 OUTPUT_MATRIX = "generator_lm_head.weight"
 
+_CARD = """---
+library_name: transformers
+tags:
+- electra{tag}
+---
+
+# {title}
+
+A text encoder pretrained as ELECTRA (Clark et al., 2020){training}, exported by \
+`electra_tf`.
+
+```python
+from transformers import AutoTokenizer, {loaded}
+
+tokenizer = AutoTokenizer.from_pretrained("this/folder")
+model = {loaded}.from_pretrained("this/folder")
+```
+
+{body}"""
+# How to decode the logits, by kind of task.
+_TASK_NOTES = {
+    "regression": "The logit is the number, on the scale of the training data.\n\n",
+    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.\n\n",
+    "tagging": "The first piece of a word predicts its tag.\n\n",
+}
+
 
 class _Half(NamedTuple):
     role: str
@@ -76,7 +102,7 @@ def detect(source: Source) -> bool:
     """Whether the source is a folder with ``transformers`` weights, or a hub name."""
     folder = Path(source.path)
     if not folder.is_dir():
-        return hub.is_hub_name(source.path)
+        return tensor_files.is_hub_name(source.path)
     if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         return True
     return "model_type" in files.read_json(folder / "config.json", {})
@@ -84,7 +110,7 @@ def detect(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's folder if it is known."""
-    folder = hub.local_folder(source.path)
+    folder = tensor_files.local_folder(source.path)
     first = _read_half(folder, source.num_heads, with_task=source.only is None)
     halves = {first.role: first}
     other = source.generator
@@ -92,7 +118,7 @@ def read(source: Source) -> Imported:
         other = str(folder / GENERATOR)
     if other is not None and source.only != "discriminator":
         heads = source.num_heads if source.only == "generator" else None
-        second = _read_half(hub.local_folder(other), heads)
+        second = _read_half(tensor_files.local_folder(other), heads)
         if (first.role, second.role) != ("discriminator", "generator"):
             raise UserError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; they "
@@ -240,7 +266,7 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     except SafetensorError as error:
         raise OSError(f"{path.name} cannot be written: {error}") from error
     config = {
-        "architectures": [CLASSES[role] if tower.head else "ElectraModel"],
+        "architectures": [task_heads.CLASSES[role] if tower.head else "ElectraModel"],
         **_FIXED,
         **{theirs: getattr(tower.sizes, ours) for theirs, ours in SIZES.items()},
         "pad_token_id": model.vocabulary.pad_id,
@@ -250,3 +276,42 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     }
     files.write_json(folder / "config.json", config)
     tokenizer_files.write_tokenizer(folder, model)
+
+
+def model_card(model: Imported) -> str:
+    """Returns the card of a fine-tuned model, or of the main tower's folder."""
+    if task := model.task:
+        threshold = task.options.get("threshold", 0.5)
+        note = _TASK_NOTES.get(task.kind, "").format(threshold=threshold)
+        return _CARD.format(
+            tag=f"\n- {task.kind.replace('_', '-')}",
+            title=f"{task.options.get('task', task.kind)}, by ELECTRA",
+            training=" and fine-tuned",
+            loaded=task_heads.CLASSES[task.kind],
+            body=note + task.facts,
+        )
+    main, *others = model.towers
+    casing = "lower-cased" if model.lower_case else "cased"
+    if model.lower_case and not model.strip_accents:
+        casing += ", accents kept"
+    # The config of imported weights is not a training recipe.
+    has_recipe = "num_train_steps" in model.run.get("config", {})
+    scores = [(name, f"{x:.4g}") for name, x in sorted(model.scores.items())]
+    parts = {
+        "Model": [
+            f"* {main}: {model.main.sizes}",
+            *(f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others),
+            f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
+            f"* position embeddings are trained up to {model.trained_length} tokens",
+        ],
+        "Data": data_lines(model.run),
+        "Training": recipe_lines(model.run) if has_recipe else [],
+        "Scores on held-out text": table(("score", "value"), scores),
+    }
+    return _CARD.format(
+        tag="",
+        title="ELECTRA",
+        training="",
+        loaded=task_heads.CLASSES[main] if model.main.head else "ElectraModel",
+        body=sections(parts),
+    )

@@ -18,7 +18,7 @@ from electra_tf import files
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.interop.imported import EMBEDDINGS, Imported, Sizes, Source, Tower
+from electra_tf.interop.networks import EMBEDDINGS, Imported, Sizes, Source, Tower
 
 NAME = "keras_hub"
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"

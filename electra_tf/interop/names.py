@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from electra_tf.errors import UserError
-from electra_tf.interop.imported import EMBEDDINGS, Arrays, Sizes
+from electra_tf.interop.networks import EMBEDDINGS, Arrays, Sizes
 
 # Scopes of the heads in both formats, by tower.
 HEAD_SCOPES = {

@@ -1,14 +1,31 @@
-"""Converts between towers of arrays and the Keras models of a finished run."""
+"""The common representation of all formats, and its Keras models.
+
+A format is a module in the table ``FORMATS`` of ``electra_tf.interop.convert`` with
+
+    OUTPUTS               paths of all files that ``write`` may leave in a folder
+    detect(source)        ``Source`` -> whether this format can read it
+    read(source)          ``Source`` -> ``Imported``
+    write(folder, model)  ``Imported`` -> files in an existing, empty folder; returns
+                          notes on omissions
+
+Facts that a source lacks (vocabulary, casing, trained length) are None; ``convert``
+fills them in. Functions raise ValueError for damaged sources and models that a format
+cannot hold, and OSError for files that are missing or cannot be written.
+
+Letters: C outputs, D hidden size.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
 
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.interop.imported import EMBEDDINGS, Arrays, Imported, Sizes, Tower
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
@@ -17,6 +34,10 @@ from electra_tf.pretraining import (
     ReplacedTokenDetector,
 )
 
+Arrays = Mapping[str, np.ndarray]
+_T = TypeVar("_T")
+
+EMBEDDINGS = "embeddings/"
 _EPSILON = 1e-12
 # Fields of `Sizes` that encoder and embeddings share; embedding_size is `size` there.
 _OF_ENCODER = (
@@ -24,6 +45,165 @@ _OF_ENCODER = (
     *("dropout", "attention_dropout", "initializer_range"),
 )
 _OF_EMBEDDINGS = ("vocab_size", "max_positions", "num_segments")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A folder, file or hub name to read, and facts that it may lack.
+
+    ``generator`` is the generator's path if it is elsewhere. ``num_heads``, of the
+    discriminator or a lone generator, replaces the number of the source. ``only``
+    selects the "discriminator" or the "generator".
+    """
+
+    path: str
+    generator: str | None = None
+    num_heads: int | None = None
+    only: str | None = None
+    pair: bool | None = None
+
+    def reject(self, *names: str) -> None:
+        """Raises ValueError if attributes are set that a format does not use."""
+        given = [f"--{name}" for name in names if getattr(self, name) is not None]
+        if given:
+            raise UserError(
+                f"{self.path} does not need {' and '.join(given)}: its files are "
+                "complete. Leave the flag out."
+            )
+
+    def selected(self, towers: Mapping[str, _T]) -> dict[str, _T]:
+        """Returns the selected towers; raises ValueError if ``only`` is missing."""
+        if self.only and self.only not in towers:
+            raise UserError(f"{self.path} has no {self.only}.")
+        return {role: x for role, x in towers.items() if self.only in (None, role)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes, dropout and initializer of an encoder, named as its arguments."""
+
+    vocab_size: int
+    embedding_size: int
+    max_positions: int
+    num_segments: int
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer_range: float = 0.02
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_layers} layers x {self.hidden_size}, {self.num_heads} heads, "
+            f"feed-forward {self.intermediate_size}, embeddings "
+            f"{self.vocab_size} x {self.embedding_size}, {self.max_positions} positions"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Tower:
+    """A network: an encoder and its head, which may be empty.
+
+    Both are float32 arrays, with the names and shapes of ``names.Style``.
+    """
+
+    sizes: Sizes
+    encoder: Arrays
+    head: Arrays
+
+    @property
+    def embeddings(self) -> Arrays:
+        """The arrays that generator and discriminator share."""
+        return {n: x for n, x in self.encoder.items() if n.startswith(EMBEDDINGS)}
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskHead:
+    """The head of a fine-tuned model and its settings.
+
+    Attributes:
+        kind: "classification", "multilabel", "regression", "tagging" or
+            "question_answering", as in task.json.
+        labels: in the order of the outputs; empty for regression and spans.
+        arrays: float32 output_kernel [D, C] and output_bias [C]. C is 1 for regression,
+            and 2 (start and end) for spans. hidden_kernel [D, D] and hidden_bias [D]
+            add a GELU layer before the output.
+        dropout: rate before the linear layer.
+        options: entries of task.json that the source has.
+        facts: model card sections, if the source is a run of this library.
+    """
+
+    kind: str
+    labels: tuple[str, ...]
+    arrays: Arrays
+    dropout: float = 0.1
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    facts: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Imported:
+    """A pretrained model, one of its towers, or a fine-tuned model.
+
+    Attributes:
+        discriminator: the tower to fine-tune; may lack the head.
+        strip_accents: whether to remove accents from lower-cased text.
+        trained_length: number of trained positions.
+        not_taken: names of arrays that were not read, such as task heads.
+        notes: assumptions and warnings for the user.
+        float16: whether to write weights in half precision.
+        run: config.json of the pretraining run, and its held-out ``scores``.
+        task: head of a fine-tuned model; the discriminator then has no head.
+
+    Raises:
+        ValueError: if there is no tower, or the shared embeddings of two towers differ.
+    """
+
+    format: str
+    source: str
+    discriminator: Tower | None = None
+    generator: Tower | None = None
+    vocabulary: Vocabulary | None = None
+    lower_case: bool | None = None
+    strip_accents: bool | None = None
+    trained_length: int | None = None
+    not_taken: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    float16: bool = False
+    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    task: TaskHead | None = None
+
+    def __post_init__(self) -> None:
+        if not self.towers:
+            raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
+        if len(self.towers) < 2:
+            return
+        theirs = self.generator.embeddings
+        different = [
+            name
+            for name, ours in self.discriminator.embeddings.items()
+            if not np.array_equal(ours, theirs.get(name))
+        ]
+        if different:
+            raise UserError(
+                f"{self.source}: discriminator and generator do not share their "
+                f"embeddings; {', '.join(different)} differ. They are not two halves "
+                "of one model, or it was trained untied: import one of them alone."
+            )
+
+    @property
+    def towers(self) -> dict[str, Tower]:
+        """The towers by name, discriminator first."""
+        both = {"discriminator": self.discriminator, "generator": self.generator}
+        return {name: tower for name, tower in both.items() if tower is not None}
+
+    @property
+    def main(self) -> Tower:
+        """The tower to fine-tune: the discriminator, or else the generator."""
+        return next(iter(self.towers.values()))
 
 
 def models(imported: Imported) -> dict[str, keras.Model]:

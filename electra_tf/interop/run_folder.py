@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from electra_tf.errors import UserError
+from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
     CONFIG,
@@ -18,7 +19,7 @@ from electra_tf.folders.pretraining import (
     named,
 )
 from electra_tf.interop import networks, task_heads
-from electra_tf.interop.imported import Imported, Source, Tower
+from electra_tf.interop.networks import Imported, Source, Tower
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
     Discriminator,
@@ -37,7 +38,8 @@ OUTPUTS = (
 
 def detect(source: Source) -> bool:
     """Whether the source is a folder with models of this library."""
-    return _is_pretrained(source) or task_heads.is_task_folder(Path(source.path))
+    folder = FinetuningFolder(Path(source.path))
+    return _is_pretrained(source) or folder.has_model
 
 
 def _is_pretrained(source: Source) -> bool:
@@ -95,15 +97,17 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
     elif encoder := _load(folder, "encoder", TextEncoder):
         alone = tower("encoder", encoder)
         # After masked LM alone, encoder.keras is the encoder of generator.keras.
-        if not _same(alone, towers.get("generator")):
+        other = towers.get("generator")
+        if (
+            not other
+            or alone.sizes != other.sizes
+            or any(
+                not np.array_equal(array, other.encoder[name])
+                for name, array in alone.encoder.items()
+            )
+        ):
             towers["discriminator"] = alone
     return towers
-
-
-def _same(tower: Tower, other: Tower | None) -> bool:
-    if other is None or tower.sizes != other.sizes:
-        return False
-    return all(np.array_equal(x, other.encoder[n]) for n, x in tower.encoder.items())
 
 
 def _load(folder: PretrainingFolder, name: str, kind: type[Model]) -> Model | None:

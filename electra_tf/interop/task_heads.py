@@ -18,9 +18,8 @@ from electra_tf.folders import models
 from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import MODEL, FinetuningFolder
 from electra_tf.interop import networks
-from electra_tf.interop.imported import Arrays, Imported, Source, TaskHead
-from electra_tf.interop.model_card import CLASSES
 from electra_tf.interop.names import HUGGING_FACE, Row, Tensors, scatter
+from electra_tf.interop.networks import Arrays, Imported, Source, TaskHead
 from electra_tf.serving import export
 from electra_tf.tasks import saved
 from electra_tf.tasks.base import Task
@@ -36,6 +35,16 @@ OUTPUTS = (
     *("saved_model/fingerprint.pb", "saved_model/variables/variables.index"),
     "saved_model/variables/variables.data-00000-of-00001",
 )
+# Classes of transformers, by tower and kind of task.
+CLASSES = {
+    "discriminator": "ElectraForPreTraining",
+    "generator": "ElectraForMaskedLM",
+    "classification": "ElectraForSequenceClassification",
+    "multilabel": "ElectraForSequenceClassification",
+    "regression": "ElectraForSequenceClassification",
+    "tagging": "ElectraForTokenClassification",
+    "question_answering": "ElectraForQuestionAnswering",
+}
 # Kind of task -> problem_type of transformers.
 PROBLEMS = {
     "classification": "single_label_classification",
@@ -49,11 +58,6 @@ _STARTS_AND_ENDS = [
 ]
 
 # -- Our folders -----------------------------------------------------------------------
-
-
-def is_task_folder(path: Path) -> bool:
-    """Whether a folder holds a finished fine-tuning run or an import of one."""
-    return FinetuningFolder(path).has_model
 
 
 def read(source: Source) -> Imported:

@@ -1,76 +1,81 @@
-"""Reads the tensors of a Hugging Face folder."""
+"""Downloads Hugging Face folders and reads their tensors."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
-from electra_tf import cli, files
+from electra_tf import cli
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
 
-# Variables of LayerNorms in files from before 2020.
-_RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16,
-    "I64": np.int64,
-    "I32": np.int32,
-}
+# Downloaded besides the weights.
+_SMALL = ("*.json", "vocab.txt")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def is_hub_name(path: str) -> bool:
+    """Whether a path may be a hub repository: owner/name, not a local path."""
+    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
+
+
+def local_folder(path: str) -> Path:
+    """Returns the folder itself, or a downloaded copy of a hub repository."""
+    if Path(path).is_dir():
+        return Path(path)
+    if not is_hub_name(path):
+        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
+    from huggingface_hub import snapshot_download
+
+    try:
+        # Downloads pickles only if there are no safetensors.
+        for kind in HUGGING_FACE_FILES:
+            # Also of the generator's folder in it.
+            patterns = [*_SMALL, f"*{kind}"]
+            folder = Path(snapshot_download(path, allow_patterns=patterns))
+            if (folder / kind).is_file():
+                break
+    except Exception as error:  # The client raises many types.
+        raise OSError(
+            f"{path} is not a local folder and cannot be downloaded from the Hugging "
+            f"Face hub: {cli.reason(error)} Pass the folder of a copy."
+        ) from error
+    return folder
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     """Reads all tensors of a folder, by name."""
-    for name in HUGGING_FACE_FILES:
-        if (folder / name).is_file():
-            return {
-                re.sub(r"LayerNorm\.(gamma|beta)$", lambda m: _RENAMED[m[0]], name): x
-                for name, x in _read(folder / name).items()
-            }
-    raise FileNotFoundError(
-        f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}. Weights for "
-        "TensorFlow or Flax must be saved by `transformers` as safetensors first."
-    )
+    paths = [folder / name for name in HUGGING_FACE_FILES]
+    path = next(filter(Path.is_file, paths), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}. Weights in several "
+            "files, or for TensorFlow or Flax, must be saved by `transformers` as one "
+            "safetensors file first."
+        )
+    read = _safetensors if path.suffix == ".safetensors" else _pickled
 
+    def renamed(name: str) -> str:
+        # Files from before 2020.
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+        return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    if path.suffix != ".json":
-        return (_safetensors if path.suffix == ".safetensors" else _pickled)(path)
-    parts = files.read_json(path, shape={"weight_map": dict[str, str]})["weight_map"]
-    tensors: dict[str, np.ndarray] = {}
-    for part in sorted(set(parts.values())):
-        # Rejects files of other folders, and this index itself.
-        if Path(part).name != part or Path(part).suffix not in (".safetensors", ".bin"):
-            raise UserError(
-                f"{path} is damaged: {part!r} is not a weight file of this folder."
-            )
-        tensors |= _read(path.parent / part)
-    return tensors
+    return {renamed(name): array for name, array in read(path).items()}
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    # The NumPy reader of safetensors lacks bfloat16.
-    from safetensors import SafetensorError, deserialize
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
 
     try:
-        tensors = deserialize(path.read_bytes())
-    except SafetensorError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
-    arrays = {}
-    for name, view in tensors:
-        dtype = view["dtype"]
-        if dtype not in _DTYPES:
-            raise UserError(
-                f"{path} holds tensors of type {dtype}, such as of quantized weights; "
-                f"known are {', '.join(_DTYPES)}."
-            )
-        array = np.frombuffer(view["data"], _DTYPES[dtype])
-        arrays[name] = array.reshape(view["shape"])
+        arrays = load_file(path)
+    # NumPy lacks some types.
+    except (SafetensorError, AttributeError) as error:
+        raise UserError(f"{path} is damaged, or quantized: {error}.") from error
+    if quantized := [name for name, x in arrays.items() if x.dtype.itemsize < 2]:
+        raise UserError(f"{path} is quantized: {quantized[0]} has 8 bits.")
     return arrays
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from electra_tf import files
 from electra_tf.data.vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.interop.imported import Imported
+from electra_tf.interop.networks import Imported
 
 # Optional entries.
 _FLAG = bool | None

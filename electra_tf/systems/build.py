@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import keras
@@ -12,6 +13,8 @@ import tensorflow as tf
 
 from electra_tf.cli import Log
 from electra_tf.config.pretraining import LEFT_ROWS, EncoderConfig, PretrainConfig
+from electra_tf.config.records import RecordsConfig
+from electra_tf.config.shared import CorpusFlags
 from electra_tf.data import pipeline
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.prepared import PretrainingData, built_data, given_data
@@ -54,29 +57,12 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
     Raises ValueError for unusable data, OSError if reading or writing fails.
     """
     data = config.data
-    shared = {
-        "vocab_file": data.vocab_file,
-        "max_seq_length": data.max_seq_length,
-        "lower_case": data.lower_case,
-        "strip_accents": data.strip_accents,
-        "log": log,
-    }
     if data.records:
-        return given_data(
-            data.records,
-            eval_patterns=data.eval_records,
-            **shared,
-        )
+        return given_data(data, log)
+    shared = {leaf.name: getattr(data, leaf.name) for leaf in fields(CorpusFlags)}
+    folder = data.data_dir or os.path.join(config.run.model_dir, "data")
     return built_data(
-        data.corpus,
-        data.data_dir or os.path.join(config.run.model_dir, "data"),
-        vocab_size=data.vocab_size,
-        segmenting=data.segmenting,
-        blank_lines_separate=data.blank_lines_separate,
-        eval_fraction=data.eval_fraction,
-        seed=config.run.seed,
-        text_column=data.text_column,
-        **shared,
+        RecordsConfig(output_dir=folder, seed=config.run.seed, **shared), log
     )
 
 

@@ -9,9 +9,9 @@ import pytest
 from electra_tf.comparison.worker import run, training_seconds
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.data.building import build_records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.systems import build
+from tests.data import common
 
 SIZES = {
     "num_layers": 1,
@@ -30,15 +30,10 @@ def records(tmp_path_factory):
     words = [f"w{letter}" for letter in "abcdefghij"]
     documents = [" ".join(words[i % 7 :] * 3) for i in range(200)]
     (folder / "text.txt").write_text("\n\n".join(documents))
-    build_records(
-        [str(folder / "text.txt")],
-        folder / "data",
-        vocabulary=Vocabulary((*SPECIAL_TOKENS, *words)),
-        max_seq_length=32,
-        num_processes=1,
-        log=lambda text: None,
-    )
-    return folder / "data"
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))
+    text, data = folder / "text.txt", folder / "data"
+    common.build(text, data, vocabulary=vocabulary, max_seq_length=32)
+    return data
 
 
 def job(folder, *probes, **values):

@@ -13,7 +13,8 @@ import pyarrow
 import tensorflow as tf
 from pyarrow import parquet
 
-from electra_tf.data.building import build_records
+from electra_tf.config.records import RecordsConfig
+from electra_tf.data import building
 from electra_tf.data.pipeline import parse_batch
 from electra_tf.data.records import Manifest
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -60,14 +61,17 @@ def table(name, rows):
     return b"\xef\xbb\xbf" + file.getvalue().encode()
 
 
-def build(corpus, folder, **options):
-    options = {"vocabulary": VOCABULARY, "num_processes": 1, **options}
-    options = {"log": lambda message: None, **options}
-    return build_records([str(corpus)], folder, **options)
+def silent(message):
+    del message
+
+
+def build(corpus, folder, *, vocabulary=VOCABULARY, log=silent, **options):
+    config = RecordsConfig(corpus=(str(corpus),), output_dir=str(folder), **options)
+    return building.build(config, vocabulary=vocabulary, log=log)[1]
 
 
 def save_manifest(folder, vocabulary, shards, *, max_seq_length):
-    """Writes the manifest of ``build_records`` for shards with this vocabulary."""
+    """Writes the manifest of a build for shards with this vocabulary."""
     Manifest(
         settings={
             "max_seq_length": max_seq_length,

@@ -37,7 +37,7 @@ def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
     expected = WordPiece(VOCABULARY).encode(corpus.read_text().splitlines())
     assert found == sorted(i for line in expected for i in line.tolist())
     assert max(map(len, rows)) == 128
-    assert verify(folder, thorough=True) == manifest
+    assert verify(folder) == manifest
     assert manifest.num_records == len(examples(folder, "train"))
     assert manifest.num_tokens == sum(map(len, examples(folder, "train")))
     assert manifest.corpus["documents"] == 400
@@ -189,7 +189,7 @@ def test_text_with_a_scheme(corpus, tmp_path):
         assert manifest.corpus["documents"] == 400
     assert read_manifest(tmp_path / "from corpus.txt").train == here.train
     with pytest.raises(ValueError, match="cannot be built in gs://x"):
-        building.build([str(corpus)], "gs://x")
+        build(corpus, "gs://x")
 
 
 def test_wrong_settings_are_refused_before_anything_is_written(corpus, tmp_path):
@@ -249,7 +249,7 @@ def test_finished_records_do_without_their_text(corpus, tmp_path):
         build(tmp_path / "typo.txt", tmp_path / "records")
     with pytest.raises(ValueError, match="not a file or folder"):
         build(corpus, tmp_path / "records", overwrite=True)
-    assert verify(tmp_path / "records", thorough=True) == manifest
+    assert verify(tmp_path / "records") == manifest
 
 
 def test_other_installed_packages_are_a_warning(tmp_path, monkeypatch):

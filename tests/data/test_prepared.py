@@ -4,10 +4,11 @@ import shutil
 
 import pytest
 
+from electra_tf.config.pretraining import DataConfig
 from electra_tf.data import pipeline, records
-from electra_tf.data.building import build_records
 from electra_tf.data.prepared import given_data
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.data import common
 
 WORDS = ("wa", "wb", "wc", "wd")
 
@@ -16,18 +17,15 @@ def build(folder, *, words=WORDS, first=0, **options):
     folder.mkdir()
     lines = [" ".join(words[(n + k) % 4] for k in range(9 + n)) for n in range(40)]
     (folder / "text.txt").write_text("\n\n".join(lines[first:]))
-    options = {"max_seq_length": 32, "num_processes": 1, **options}
-    return build_records(
-        [str(folder / "text.txt")],
-        folder,
-        vocabulary=Vocabulary((*SPECIAL_TOKENS, *words)),
-        log=lambda message: None,
-        **options,
-    )
+    options = {"max_seq_length": 32, **options}
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))
+    return common.build(folder / "text.txt", folder, vocabulary=vocabulary, **options)
 
 
 def given(*patterns, **options):
-    return given_data(list(map(str, patterns)), max_seq_length=32, log=print, **options)
+    patterns = tuple(map(str, patterns))
+    config = DataConfig(records=patterns, max_seq_length=32, **options)
+    return given_data(config, print)
 
 
 def test_all_folders_count(tmp_path):
@@ -41,7 +39,7 @@ def test_all_folders_count(tmp_path):
     assert {path.split("/")[-2] for path in data.train_files} == {"a", "b"}
     assert not [path for path in data.train_files if "eval-" in path]
     assert given(tmp_path / "a").manifest == first
-    held_out = given(tmp_path / "a", eval_patterns=(str(tmp_path / "b"),)).eval_files
+    held_out = given(tmp_path / "a", eval_records=(str(tmp_path / "b"),)).eval_files
     assert held_out == data.eval_files[1:]
 
 

@@ -110,7 +110,7 @@ def folder(tmp_path):
 
 
 def test_manifest_round_trip(folder):
-    manifest = verify(folder, thorough=True)
+    manifest = verify(folder)
     assert manifest == read_manifest(folder)
     assert (manifest.num_records, manifest.num_tokens) == (6, 22)
     assert [shard.name for shard in manifest.eval] == ["eval-0"]
@@ -123,10 +123,6 @@ def test_missing_and_truncated_shards(folder):
     path.write_bytes(whole[:-1])
     with pytest.raises(ValueError, match=f"train-1: has {len(whole) - 1} bytes, the"):
         verify(folder)
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    verify(folder)
-    with pytest.raises(ValueError, match="train-1: its sha256"):
-        verify(folder, thorough=True)
     path.unlink()
     with pytest.raises(ValueError, match="train-1: missing"):
         verify(folder)

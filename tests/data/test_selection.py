@@ -2,9 +2,7 @@
 
 import json
 import random
-import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,11 +198,12 @@ def test_a_build_that_is_killed_while_it_reads_goes_on(corpus, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_the_number_of_processes_does_not_matter(corpus, tmp_path):
+def test_the_number_of_processes_does_not_matter(corpus, tmp_path, monkeypatch):
     pytest.importorskip("datasketch")
     options = {"dedup": "near", "shard_megabytes": 0.02}
-    build(corpus, tmp_path / "one", num_processes=1, **options)
-    build(corpus, tmp_path / "two", num_processes=2, **options)
+    build(corpus, tmp_path / "one", **options)
+    monkeypatch.setattr(units, "_BYTES_WORTH_A_PROCESS", 1)
+    build(corpus, tmp_path / "two", **options)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     build(corpus, tmp_path / "other", seed=1, **options)
     assert contents(tmp_path / "one") != contents(tmp_path / "other")
@@ -231,27 +230,6 @@ def test_beam_builds_the_same_records(corpus, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"waa wab\n\nwac\0")
     with pytest.raises(ValueError, match=r"a\.txt: looks binary"):
         build(tmp_path / "a.txt", tmp_path / "out", beam="--runner=DirectRunner")
-
-
-@pytest.mark.slow
-def test_spark_builds_the_same_records(corpus, tmp_path, monkeypatch):
-    runner = "beam_pyspark_runner.pyspark_runner"
-    pytest.importorskip(runner, reason="docs/data.md says what to install")
-    if not shutil.which("java"):
-        pytest.skip("Spark needs Java")
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    threads = "--master local[2] --conf spark.default.parallelism=4 pyspark-shell"
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", threads)
-    options = {"dedup": "near", "shard_megabytes": 0.02}
-    build(corpus, tmp_path / "local", **options)
-    flags = f"--runner={runner}.PySparkRunner"
-    build(corpus, tmp_path / "spark", beam=flags, **options)
-    assert contents(tmp_path / "local") == contents(tmp_path / "spark")
-    # Spark's processes keep their working directory.
-    monkeypatch.chdir(tmp_path)
-    Path("a.txt").write_text("waa wab\n\nwac\n")
-    with pytest.raises(ValueError, match=r"failed: FileNotFoundError: .*'a\.txt'$"):
-        build("a.txt", tmp_path / "out", beam=flags)
 
 
 def test_beam_that_is_missing_is_said(corpus, tmp_path, monkeypatch):

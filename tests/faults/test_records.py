@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf import cli
+from electra_tf.config.pretraining import DataConfig
 from electra_tf.data import pipeline, prepared, records
 from electra_tf.data.masking import Masking
 from electra_tf.data.vocabulary import Vocabulary
@@ -109,7 +110,8 @@ def test_empty_shards_hold_no_records_and_are_counted(data):
     (data / "pretrain_data.tfrecord-2-of-4").touch()
     (data / "pretrain_data.tfrecord-3-of-4").touch()
     said = []
-    found = prepared.given_data([str(data)], max_seq_length=LONGEST, log=said.append)
+    config = DataConfig(records=(str(data),), max_seq_length=LONGEST)
+    found = prepared.given_data(config, said.append)
     assert len(found.train_files) == 4
     assert "2 of 4 record files are empty (0 bytes, 0 records)" in said[-1]
     masking = Masking(100, 4, never_masked=(2, 3), max_seq_length=LONGEST)

@@ -13,16 +13,15 @@ import pytest
 from electra_tf import doctor, files
 from electra_tf.api.base import TextModel, load_text_model
 from electra_tf.config.fields import to_flat
-from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.pretraining import DataConfig, PretrainConfig
 from electra_tf.data import building, pipeline, prepared, records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.interop import networks, task_heads
+from electra_tf.interop import hugging_face, networks, task_heads
 from electra_tf.interop.convert import find_format
-from electra_tf.interop.imported import Source
-from electra_tf.interop.model_card import model_card
+from electra_tf.interop.networks import Source
 from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.tasks import (
     Classification,
@@ -96,23 +95,6 @@ def test_hugging_face_folders(golden, name):
     assert survive(read, golden / name, value) > 30
 
 
-def test_parts_of_a_model(golden):
-    name = "model.safetensors.index.json"
-    (golden / "model.safetensors").rename(golden / "model-1-of-1.safetensors")
-    parts = {"a": "model-1-of-1.safetensors", "b": "model-1-of-1.safetensors"}
-    for part in (name, "../model/model-1-of-1.safetensors", ".."):
-        files.write_json(golden / name, {"weight_map": {**parts, "b": part}})
-        with pytest.raises(
-            ValueError, match=r"index\.json is damaged: .* not a weight file"
-        ):
-            find_format(Source(str(golden))).read(Source(str(golden)))
-
-    def read():
-        find_format(Source(str(golden))).read(Source(str(golden)))
-
-    assert survive(read, golden / name, {"weight_map": parts}) > 50
-
-
 def test_settings_of_a_run(tmp_path):
     """Read by doctor, by the loaders of models, and by the card of an export."""
     VOCABULARY.save(tmp_path / "vocab.txt")
@@ -125,7 +107,9 @@ def test_settings_of_a_run(tmp_path):
         folder = PretrainingFolder(tmp_path)
         assert folder.flags.keys() <= flags.keys() | {"x"}
         assert all(isinstance(value, bool) for value in folder.casing.values())
-        model_card(dataclasses.replace(imported, run=folder.settings, task=None))
+        hugging_face.model_card(
+            dataclasses.replace(imported, run=folder.settings, task=None)
+        )
         if "config" in folder.settings:
             doctor.examine(doctor.read(tmp_path))
 
@@ -154,7 +138,8 @@ def test_manifests(tmp_path):
     save_manifest(tmp_path, VOCABULARY, [shard], max_seq_length=8)
 
     def read():
-        given = prepared.given_data([str(tmp_path)], max_seq_length=8, log=print)
+        config = DataConfig(records=(str(tmp_path),), max_seq_length=8)
+        given = prepared.given_data(config, print)
         pipeline.masking_for(given.manifest)
         records.verify(tmp_path)
 

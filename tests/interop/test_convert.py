@@ -18,7 +18,7 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.folders import pretraining as folders
 from electra_tf.interop import convert, hugging_face, networks, run_folder, task_heads
-from electra_tf.interop.imported import Source
+from electra_tf.interop.networks import Source
 from electra_tf.runs import finetuning
 from tests import tiny_run
 from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
@@ -158,7 +158,6 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
     card = (tmp_path / "other" / "README.md").read_text()
     for section in ("Data", "Scores", "Training"):
         assert f"## {section}" not in card
-    assert "the weights were read from the format `hugging_face`." in card
     assert "generator, in `generator/`" in card
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.interop import google_tf1
-from electra_tf.interop.imported import Source
+from electra_tf.interop.networks import Source
 from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
 from tests.reference import google_tf1 as reference
 

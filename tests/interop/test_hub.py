@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
@@ -173,13 +172,3 @@ def test_flags_that_do_not_go_together(tmp_path):
         (["--private"], "--push_to_hub"),
     ):
         assert message in refused(GOLDEN / "equal", tmp_path / "x", *flags)
-
-
-def test_without_the_client_a_line_says_what_to_install(ours, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    pushed = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
-    for source, flags in ((ours, pushed), ("someone/electra-tiny", ())):
-        said = refused(source, tmp_path / "out", *flags)
-        assert "needs the package huggingface_hub: pip install" in said
-    # The error comes before any output is written.
-    assert not (tmp_path / "out").exists()

@@ -11,9 +11,9 @@ from safetensors.numpy import load_file, save_file
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.interop import hub, hugging_face, networks, tokenizer_files
-from electra_tf.interop.imported import Source
+from electra_tf.interop import hugging_face, networks, tensor_files, tokenizer_files
 from electra_tf.interop.names import HUGGING_FACE, scatter
+from electra_tf.interop.networks import Source
 from tests.interop.models import CASES, GOLDEN, assert_agree, expected, outputs, same
 
 
@@ -223,23 +223,6 @@ def test_half_precision(folder, dtype):
     np.testing.assert_array_equal(found, wanted.astype(dtype).astype(np.float32))
 
 
-def test_weights_in_several_files(folder):
-    tensors = load_file(folder / "model.safetensors")
-    parts = {"one.safetensors": {}, "two.safetensors": {}}
-    for index, (name, value) in enumerate(tensors.items()):
-        list(parts.values())[index % 2][name] = value
-    for name, part in parts.items():
-        save_file(part, folder / name)
-    weight_map = {key: name for name, part in parts.items() for key in part}
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": weight_map}))
-    (folder / "model.safetensors").unlink()
-    assert same(read(folder), read(GOLDEN / "projected"))
-    index.write_text(json.dumps({"weight_map": []}))
-    with pytest.raises(ValueError, match=r"damaged: weight_map is \[\], expected dict"):
-        read(folder)
-
-
 def test_tokens_that_were_added_to_the_vocabulary(folder):
     """`transformers` lists them in tokenizer.json, formerly in added_tokens.json."""
     size = len(Vocabulary.load(folder / "vocab.txt"))
@@ -392,9 +375,9 @@ def test_pickled_weights(folder):
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
     assert hugging_face.detect(Source("google/electra-small-discriminator"))
-    assert not hub.is_hub_name("a/b/c")
-    assert not hub.is_hub_name("single")
-    assert not hub.is_hub_name(str(GOLDEN))
+    assert not tensor_files.is_hub_name("a/b/c")
+    assert not tensor_files.is_hub_name("single")
+    assert not tensor_files.is_hub_name(str(GOLDEN))
     assert not hugging_face.detect(Source(str(tmp_path)))
     from huggingface_hub import constants
 

@@ -15,7 +15,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.interop import keras_hub as interop
 from electra_tf.interop import networks
-from electra_tf.interop.imported import Imported, Source
+from electra_tf.interop.networks import Imported, Source
 from tests.layers.helpers import randomize
 from tests.tasks import common
 

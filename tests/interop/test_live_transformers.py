@@ -11,8 +11,8 @@ from electra_tf.__main__ import main as command
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.interop import hugging_face, networks, run_folder
-from electra_tf.interop.imported import Source
 from electra_tf.interop.names import HUGGING_FACE, Tensors
+from electra_tf.interop.networks import Source
 from electra_tf.pretraining import GreedySampler
 from tests.interop.models import assert_agree, outputs
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 import electra_tf as et
 from electra_tf.folders import models
 from electra_tf.interop import run_folder
-from electra_tf.interop.imported import Source
+from electra_tf.interop.networks import Source
 from electra_tf.pretraining import CategoricalSampler, Electric, GreedySampler
 from electra_tf.pretraining.electric import noise_logits
 from tests import tiny
