@@ -7,9 +7,10 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from electra_tf import cli
+from electra_tf import cli, files
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
 from electra_tf.config.commands import InspectConfig
 from electra_tf.errors import UserError
@@ -20,19 +21,29 @@ LEGEND = "* called replaced: the probability is over 50 %"
 
 
 def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
-    """Prints the predictions; raises the errors of `Inspector`."""
+    """Prints the predictions and writes the page; raises the errors of `Inspector`."""
+    target = Path(config.html) if config.html else None
+    if target and target.exists() and not config.overwrite:
+        raise UserError(f"{target} exists: pass --overwrite to replace it.")
+    if target:
+        from electra_tf.analysis import render
     inspector = Inspector(config.model, log)
-    count = 0
-    for count, text in enumerate(_texts(texts), 1):
-        answer = _answer(inspector, text, config)
+    answers: list[Verdicts | Fills] = []
+    for text in _texts(texts):
+        answers.append(_answer(inspector, text, config))
         if config.json:
-            cli.say(json.dumps(record(answer), ensure_ascii=False))
+            cli.say(json.dumps(record(answers[-1]), ensure_ascii=False))
         else:
-            cli.say("\n" * (count > 1) + shown(answer))
-    if not count:
+            cli.say("\n" * (len(answers) > 1) + shown(answers[-1]))
+    if not answers:
         raise UserError("no text: give it as an argument or on standard input.")
     if not (config.json or config.fill or config.corrupt):
         cli.say(f"\n{LEGEND}")
+    if target:
+        about = config.model + (f", seed {config.seed}" if config.corrupt else "")
+        page = render.page(answers=answers, title="ELECTRA inspection", about=about)
+        files.write_text(target, page)
+        log(f"wrote {target}")
 
 
 def _answer(inspector: Inspector, text: str, config: InspectConfig) -> Verdicts | Fills:

@@ -1,4 +1,4 @@
-"""Renders the sections of a report as HTML and figures."""
+"""Renders sections and answers as HTML and figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ import numpy as np
 from electra_tf import cli
 from electra_tf.analysis.extra import jinja2
 from electra_tf.analysis.extra import pandas as pd
+from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.curves import PALETTE
+from electra_tf.runs.samples import VERDICTS
+
+# Background colors for P(replaced) of 0 and 1; dark text is readable on both.
+_REAL, _REPLACED = np.array([255, 255, 255]), np.array([240, 110, 90])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +37,8 @@ class Chart:
         table: a table of the section.
         x, y: its columns; columns ``low`` and ``high`` become error bars.
         panel, series: columns to split by, or "".
-        kind: "line", or "points" (shares by categorical x).
+        kind: "line", "points" (shares by categorical x) or "heat" (needs ``color``).
+        color: column of a heat map's values.
         diagonal: whether to draw x = y.
     """
 
@@ -41,7 +47,8 @@ class Chart:
     y: str
     panel: str = ""
     series: str = ""
-    kind: Literal["line", "points"] = "line"
+    kind: Literal["line", "points", "heat"] = "line"
+    color: str = ""
     diagonal: bool = False
 
 
@@ -72,25 +79,72 @@ class Section:
         return images
 
 
-def page(sections: Sequence[Section], *, title: str, about: str) -> str:
-    """Renders a self-contained HTML document; escapes all texts."""
+def page(
+    sections: Sequence[Section] = (),
+    answers: Sequence[Verdicts | Fills] = (),
+    *,
+    title: str,
+    about: str,
+) -> str:
+    """Renders a self-contained HTML document; escapes all texts.
+
+    Tokens are colored by P(replaced); above 50 % they are also bold and underlined.
+    """
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda x: cli.visible(x) if type(x) is str else x,
     )
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": _cell, "rgb": background}
     template = environment.from_string(
         Path(__file__).with_name("page.html.j2").read_text("utf-8")
     )
-    return template.render(title=title, about=about, sections=sections)
+    return template.render(
+        title=title,
+        about=about,
+        sections=sections,
+        answers=answers,
+        kinds={type(answer).__name__ for answer in answers},
+        corrupted=any(getattr(a, "original", None) is not None for a in answers),
+        tokens=_tokens,
+        verdicts=[verdict for verdict in VERDICTS.values() if verdict.mark.strip()],
+    )
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
+
+
+def background(probability: float) -> str:
+    """Returns the CSS color for a probability of "replaced"."""
+    color = np.round(_REAL + probability * (_REPLACED - _REAL)).astype(int)
+    return f"rgb({','.join(map(str, color))})"
+
+
+def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
+    masked = answer.is_masked or [False] * len(answer.tokens)
+    originals = answer.original or answer.tokens
+    cells = []
+    for at, token in enumerate(answer.tokens):
+        probability, original = answer.probabilities[at], originals[at]
+        title = f"{token}: {probability:.1%} replaced"
+        mark = VERDICTS[token != original, probability > 0.5].mark.strip()
+        cells.append(
+            {
+                "token": token,
+                "text": token.removeprefix("##"),
+                "space": bool(at) and not token.startswith("##"),
+                "probability": probability,
+                "title": title + (f"; was {original}" if masked[at] else ""),
+                "original": original,
+                "masked": masked[at],
+                "mark": mark if answer.original is not None else "",
+            }
+        )
+    return cells
 
 
 # Names in a table are plain text, not TeX.
@@ -107,7 +161,7 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
     made.suptitle(title, fontsize=11, fontweight="bold")
     axes = np.ravel(made.subplots(lines, columns, squeeze=False))
     for axis, (name, part) in zip(axes, panels, strict=False):
-        _series(axis, part, chart)
+        (_heat if chart.kind == "heat" else _series)(axis, part, chart)
         axis.set_title(textwrap.fill(str(name), 50), loc="left", fontsize=10.5)
         is_share = chart.kind == "points"
         axis.set_xlabel("" if is_share else chart.x)
@@ -151,3 +205,11 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
     if chart.diagonal:
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
     axis.grid(alpha=0.25, linewidth=0.6)
+
+
+def _heat(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
+    square = table.pivot(index=chart.y, columns=chart.x, values=chart.color)
+    image = axis.imshow(square, cmap="viridis", origin="lower", aspect="auto")
+    axis.figure.colorbar(image, ax=axis, label=chart.color)
+    axis.set_xticks(range(len(square.columns)), square.columns)
+    axis.set_yticks(range(len(square.index)), square.index)

@@ -1,4 +1,4 @@
-"""Comparison of encoder layers by linear probes.
+"""Comparison of encoder layers: CKA and linear probes.
 
 Words are represented by their first pieces, so encoders with different vocabularies are
 comparable. Letters: L layers (including the input of the first block), N words, D
@@ -8,6 +8,7 @@ hidden size.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def read_words(
     rows_of_words = zip(rows.notes["word"], starts[rows.example], strict=True)
     numbers = [start + word[word >= 0] for word, start in rows_of_words]
     return states, np.concatenate(numbers)
+
+
+def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
+    """Linear centered kernel alignment of states [N, D] and [N, E], in [0, 1].
+
+    Invariant to rotation and scale (Kornblith et al., 2019). NaN if the variance of
+    either is 0.
+    """
+    first, second = (
+        (each - each.mean(0)).astype(np.float64) for each in (first, second)
+    )
+    cross = np.square(first.T @ second).sum()
+    own = [np.linalg.norm(each.T @ each) for each in (first, second)]
+    return float(cross / (own[0] * own[1])) if min(own) > 0 else float("nan")
 
 
 def probe(
@@ -147,10 +162,16 @@ def section(subject: Subject) -> Section:
         subject.log(f"probed {name}")
     names = ", ".join(Path(path).name for path in config.tagged) or "the sample"
     sentence = f"{len(at):,} words of {names}. {'; '.join(best)}."
-    name = "Probe scores by layer"
-    chart = Chart(name, "layer", "score", "probe", "encoder")
-    tables = {name: pd.DataFrame(layers)}
-    return Section("How do its layers differ?", sentence, tables, (chart,))
+    tables = {
+        "Probe scores by layer": pd.DataFrame(layers),
+        "Linear CKA of layers": _cka(clean),
+    }
+    by_layer, cka = tables
+    charts = (
+        Chart(by_layer, "layer", "score", "probe", "encoder"),
+        Chart(cka, "layer", "other layer", "encoders", kind="heat", color="CKA"),
+    )
+    return Section("How do its layers differ?", sentence, tables, charts)
 
 
 def _common(
@@ -162,3 +183,19 @@ def _common(
         name: values[:, np.isin(own, numbers)] for name, (values, own) in states.items()
     }
     return numbers, kept
+
+
+def _cka(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "encoders": one if one == other else f"{one} and {other}",
+                "layer": first,
+                "other layer": second,
+                "CKA": linear_cka(ours, theirs),
+            }
+            for one, other in itertools.combinations_with_replacement(clean, 2)
+            for first, ours in enumerate(clean[one])
+            for second, theirs in enumerate(clean[other])
+        ]
+    )

@@ -86,7 +86,7 @@ class InspectConfig(Group):
 
     Examples:
       python -m electra_tf inspect --model=runs/tiny "the chef ate the meal"
-      python -m electra_tf inspect --model=runs/tiny < lines.txt
+      python -m electra_tf inspect --model=runs/tiny --html=out.html < lines.txt
       python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
 
@@ -94,9 +94,6 @@ class InspectConfig(Group):
     generator replace tokens first. --fill prints the generator's tokens for each
     [MASK].
     """
-
-    # Removed flags of earlier versions with their defaults.
-    REMOVED: ClassVar[dict[str, Any]] = {"html": None, "overwrite": False}
 
     model: str | None = field(
         None, "Folder of a pretraining run or of an import; or mini.", required=True
@@ -112,6 +109,8 @@ class InspectConfig(Group):
     )
     seed: int = field(0, "Seed of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
+    html: str | None = field(None, "HTML page to write, too.")
+    overwrite: bool = field(False, "Replace an existing file.")
     json: bool = field(False, "Print one JSON object per text.")
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Layers and probes against scikit-learn."""
+"""Layers and probes against Gram matrices and scikit-learn."""
 
 import keras
 import numpy as np
@@ -46,6 +46,27 @@ def test_words_have_the_states_of_their_first_pieces(encoder):
             )
         at += len(first)
     assert at == 45
+
+
+def representation(seed=0, size=7):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(60, 5)) @ rng.normal(size=(5, size)) + rng.normal(size=size)
+
+
+def test_cka_is_that_of_gram_matrices():
+    """Kornblith et al., 2019, equation 4: HSIC of centered linear kernels."""
+    one, other = representation(0), representation(1, 9) + 3 * representation(0, 9)
+    center = np.eye(60) - 1 / 60
+
+    def hsic(first, second):
+        first, second = (center @ each @ each.T @ center for each in (first, second))
+        return np.trace(first @ second)
+
+    expected = hsic(one, other) / np.sqrt(hsic(one, one) * hsic(other, other))
+    assert representations.linear_cka(one, other) == pytest.approx(expected)
+    turned = np.linalg.qr(representation(2)[:7, :7])[0]
+    assert representations.linear_cka(one, 3 * one @ turned + 1) == pytest.approx(1)
+    assert np.isnan(representations.linear_cka(one, np.ones((60, 3))))
 
 
 def words(count=600, seed=0):
@@ -98,8 +119,13 @@ def test_two_encoders_side_by_side(folder, tmp_path):
     (tmp_path / "tagged.txt").write_text(text * 12)
     values = {"tagged": (str(tmp_path / "tagged.txt"),)}
     found = representations.section(subject(other, str(folder), **values))
-    (layers,) = found.tables.values()
+    layers, cka = found.tables.values()
     assert set(layers["encoder"]) == {str(other), str(folder)}
     assert set(layers["probe"]) == {"tag", "replaced"}
+    own = cka[cka["encoders"] == str(other)]
+    diagonal = own[own["layer"] == own["other layer"]]
+    assert diagonal["CKA"].tolist() == pytest.approx([1] * 3)
+    names = {str(other), str(folder), f"{other} and {folder}"}
+    assert set(cka["encoders"]) == names
     for chart in found.charts:
         render.figure(found.tables[chart.table], chart)
