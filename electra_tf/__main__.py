@@ -72,7 +72,7 @@ COMMANDS = {
     "doctor": Command(
         "Checks a checkpoint or a config for known problems",
         f"{_CONFIG}.commands:DoctorConfig",
-        "electra_tf.doctor.report:main",
+        "electra_tf.doctor:main",
     ),
 }
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from electra_tf import doctor
 from electra_tf.__main__ import main as command
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.doctor import read_flagfile, report
+from electra_tf.doctor import read_flagfile
 from tests import tiny, tiny_run
 from tests.interop.models import GOLDEN
 from tests.layers.helpers import randomize
@@ -319,6 +319,6 @@ def test_command(tmp_path, capsys):
 
 def test_wrapped_output():
     findings = [doctor.Finding("PROBLEM", "word " * 40, "do " * 40, "trap")]
-    shown = report.shown(findings)
+    shown = doctor.shown(findings)
     assert max(map(len, shown.splitlines())) <= 100
     assert (shown.count("word"), shown.count("do")) == (40, 40)

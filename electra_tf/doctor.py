@@ -1,4 +1,4 @@
-"""Checks of a checkpoint or config for known problems.
+"""The command `doctor`: checks of a checkpoint or config for known problems.
 
 A check takes a `Subject` and yields problems, warnings and a final OK, or nothing if it
 does not apply.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy as np
 
 from electra_tf import cli
 from electra_tf.config import fields
+from electra_tf.config.commands import DoctorConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
@@ -30,6 +33,8 @@ OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
 # The hidden size of base, for which the learning rate of small fails.
 _BASE = 768
 _WINDOWS = 5
+# Columns of the report.
+_WIDTH = 100
 _VOCABULARY = "Put the vocab.txt it was trained with into the folder."
 
 
@@ -368,3 +373,34 @@ def examine(subject: Subject) -> list[Finding]:
         bad = [finding for finding in own if finding.level != OK]
         findings += [dataclasses.replace(each, trap=name) for each in bad or own]
     return findings
+
+
+def main(config: DoctorConfig) -> int:
+    """Prints the findings; returns 1 if there is a problem, else 0."""
+    if config.flagfile:
+        subject = read_flagfile(config.flagfile)
+    else:
+        subject = read(config.model, config.generator)
+    findings = examine(subject)
+    if config.json:
+        for finding in findings:
+            cli.say(json.dumps({"trap": finding.trap, **vars(finding)}))
+    else:
+        cli.say(shown(findings))
+    return int(any(finding.level == PROBLEM for finding in findings))
+
+
+def shown(findings: Sequence[Finding]) -> str:
+    """Formats findings as text with a summary."""
+    lines = []
+    for finding in findings:
+        start = f"{finding.level:<8}{finding.trap:<16}"
+        indent = " " * len(start)
+        text = f"{start}{finding.found}"
+        lines += textwrap.wrap(text, _WIDTH, subsequent_indent=indent)
+        if finding.advice:
+            advice = f"{indent}-> {finding.advice}"
+            lines += textwrap.wrap(advice, _WIDTH, subsequent_indent=f"{indent}   ")
+    levels = [finding.level for finding in findings]
+    good, fair, bad = map(levels.count, (OK, WARNING, PROBLEM))
+    return "\n".join([*lines, f"\n{good} OK, {fair} warnings, {bad} problems"])
