@@ -10,10 +10,10 @@ import contextlib
 import dataclasses
 import difflib
 import functools
-import importlib
 import inspect
 import itertools
 import os
+import pkgutil
 import re
 import shutil
 import signal
@@ -97,25 +97,23 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     with clear_errors():
         config_class = command.config
         if isinstance(config_class, str):
-            config_class = imported(config_class)
-        if text := _information(arguments, config_class, command.arguments):
-            say(text)
+            config_class = pkgutil.resolve_name(config_class)
+        given = {*itertools.takewhile(lambda text: text != "--", arguments)}
+        if "--version" in given:
+            say(f"electra_tf {__version__}")
             return OK
-        config, rest = _parse(config_class, arguments)
-        if rest and not command.arguments:
-            raise UserError(f"unexpected arguments {rest}; see --help.")
-        _require_flags(config)
+        if given & {"--help", "-h", "--helpfull"}:
+            say(help_text(config_class, command.arguments))
+            return OK
+        config, rest = _parse(config_class, arguments, bool(command.arguments))
+        for _, leaf in fields.fields(config_class):
+            if leaf.metadata["required"] and getattr(config, leaf.name) is None:
+                raise UserError(f"--{fields.flag_name(leaf)} is required; see --help.")
         startup.keep_compiled_code()
         with startup.lightly():
-            function = imported(command.function)
+            function = pkgutil.resolve_name(command.function)
         code = function(config, rest) if command.arguments else function(config)
     return OK if code is None else code
-
-
-def imported(name: str) -> Any:
-    """Imports "module:attribute"."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 class _TerminatedError(BaseException):
@@ -199,13 +197,12 @@ def parse(config_class: type, arguments: Sequence[str]) -> Any:
         absl.flags.Error: if a flag cannot be parsed.
         OSError: if a flagfile cannot be read.
     """
-    config, rest = _parse(config_class, arguments)
-    if rest:
-        raise UserError(f"unexpected arguments {rest}; see --help.")
-    return config
+    return _parse(config_class, arguments, False)[0]
 
 
-def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]]:
+def _parse(
+    config_class: type, arguments: Sequence[str], takes_texts: bool
+) -> tuple[Any, list[str]]:
     """Returns the config and the positional arguments."""
     values = _definitions(config_class)
     # Allows flags after positional arguments.
@@ -235,14 +232,9 @@ def _parse(config_class: type, arguments: Sequence[str]) -> tuple[Any, list[str]
     flat = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
+    if rest and not takes_texts:
+        raise UserError(f"unexpected arguments {rest}; see --help.")
     return config, rest
-
-
-def _require_flags(config: Any) -> None:
-    given = fields.to_flat(config)
-    for _, leaf in fields.fields(type(config)):
-        if leaf.metadata["required"] and given[leaf.name] is None:
-            raise UserError(f"--{fields.flag_name(leaf)} is required; see --help.")
 
 
 def _expanded(
@@ -302,7 +294,6 @@ class _FlagValues(flags.FlagValues):
         self, argv: Sequence[str], force_gnu: bool = True
     ) -> list[str]:
         """Returns ``argv`` unchanged: ``_expanded`` has read the flagfiles."""
-        del force_gnu
         return list(argv)
 
 
@@ -345,22 +336,12 @@ def _leaves(config_class: type) -> Iterator[tuple[dataclasses.Field, Any]]:
             yield leaf, hint
 
 
-def _information(arguments: Sequence[str], config_class: type, texts: str) -> str:
-    """Returns the output of ``--help`` or ``--version``, else ""."""
-    flags_only = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--version" in flags_only:
-        return f"electra_tf {__version__}"
-    if {"--help", "-h", "--helpfull"}.intersection(flags_only):
-        return help_text(config_class, texts=texts)
-    return ""
-
-
-def help_text(config_class: type, *, texts: str = "", width: int | None = None) -> str:
+def help_text(config_class: type, texts: str) -> str:
     """Returns the text of ``--help``: the docstring of the config, and flags by group.
 
-    ``width`` is in columns; the default is the terminal's, at most 100.
+    ``texts`` is the help of the positional arguments, or "".
     """
-    width = width or min(100, shutil.get_terminal_size((88, 24)).columns)
+    width = min(100, shutil.get_terminal_size((88, 24)).columns)
     parts = [inspect.getdoc(config_class)]
     if texts:
         parts.append(texts)

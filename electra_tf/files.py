@@ -312,7 +312,6 @@ def sha256(path: AnyPath) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _sha256(path: str, size: int, changed: int) -> str:
-    del size, changed
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import pkgutil
 import re
 import signal
 import subprocess
@@ -147,7 +148,7 @@ def test_shipped_flagfiles_are_found_from_any_folder(tmp_path, monkeypatch):
 def test_help_lists_every_flag(name, capsys):
     assert command([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    config = cli.imported(COMMANDS[name].config)
+    config = pkgutil.resolve_name(COMMANDS[name].config)
     for _, leaf in fields(config):
         assert f"--{flag_name(leaf)}" in shown.replace("[no]", "")
     assert max(map(len, shown.splitlines())) <= 100
@@ -226,22 +227,6 @@ def test_errors_of_tensorflow_come_without_their_graph():
         look_up(tf.constant([7]))
     assert "7 is not in [0, 3)" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_plain_progress_says_share_rate_and_time_left():
-    now = [0.0]
-    stream = io.StringIO()
-    progress = cli.Progress(100, stream=stream, clock=lambda: now[0])
-    progress.update(10)
-    now[0] = 5.0
-    progress.update(20, "loss 1.0")
-    assert stream.getvalue().count("\n") == 1, "nothing before ten seconds are over"
-    now[0] = 10.0
-    progress.update(60, "loss 0.5")
-    last = stream.getvalue().splitlines()[-1]
-    assert last == "60/100 60.0%  eta 00:08   5.00 step/s  loss 0.5"
-    progress.close()
-    assert stream.getvalue().splitlines()[-1] == last, "the last line is said once"
 
 
 def test_live_progress_writes_over_its_line():

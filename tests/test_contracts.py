@@ -73,9 +73,9 @@ CALLS = {
 }
 ELSEWHERE = {
     "AdamW": "tests/training/test_optimizers.py",
-    "ExponentialDecay": "tests/pretraining/test_annealing.py",
+    "ExponentialDecay": "tests/training/test_schedules.py",
     "FitSchedule": "tests/api/test_text_models.py",
-    "LinearChange": "tests/pretraining/test_annealing.py",
+    "LinearChange": "tests/training/test_schedules.py",
     "WarmupPolynomialDecay": "tests/training/test_schedules.py",
     "TextClassifier": "tests/api/test_text_models.py",
     "TokenClassifier": "tests/api/test_text_models.py",

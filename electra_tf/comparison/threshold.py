@@ -10,7 +10,7 @@ from statistics import fmean
 
 from electra_tf.comparison.plan import UNTRAINED, Plan
 from electra_tf.comparison.store import Row
-from electra_tf.pretraining.baselines import COPYING
+from electra_tf.pretraining.metrics import COPYING
 
 _AUC, _NATS = "replaceable_auc", "masked_lm_loss"
 

@@ -16,6 +16,8 @@ from electra_tf.errors import UserError
 
 # TensorFlow stores seeds as int32.
 MAX_SEED = 2**31 - 1
+# Tokenizer normalization options.
+CASING = ("lower_case", "strip_accents")
 
 
 def field(
@@ -62,6 +64,17 @@ def field(
         "resumable": resumable,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def callbacks() -> Any:
+    """Returns the field of the flag ``callback``."""
+    return field(
+        (),
+        "module:Class of a Keras callback without arguments, or module:function that "
+        "returns a callback. May be given several times.",
+        repeated=True,
+        resumable=True,
+    )
 
 
 def require(condition: bool, message: str) -> None:

@@ -11,8 +11,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from electra_tf.config import fields
-from electra_tf.config.fields import MAX_SEED, Group, field, require
-from electra_tf.config.shared import TokenizerFlags, callbacks
+from electra_tf.config.fields import (
+    CASING,
+    MAX_SEED,
+    Group,
+    callbacks,
+    field,
+    require,
+)
 
 _TAGGING = "task=chunking|ner|pos|tagging"
 _QUESTIONS = "task=squad1|squad2"
@@ -106,7 +112,7 @@ class FinetuneRunConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneDataConfig(TokenizerFlags):
+class FinetuneDataConfig(Group):
     """Training, evaluation and test data."""
 
     data_dir: str | None = field(
@@ -165,6 +171,13 @@ class FinetuneDataConfig(TokenizerFlags):
     pair_doubling: bool = field(
         True, "Train MRPC and STS-B in both orders, as the original code."
     )
+    vocab_file: str | None = field(
+        None, "Vocabulary; default: vocab.txt beside the model.", resumable=True
+    )
+    lower_case: bool | None = field(
+        None, "Lower-case the text; default: by config.json beside the model."
+    )
+    strip_accents: bool | None = field(None, "Strip accents; default: likewise.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,6 +186,11 @@ class FinetuneDataConfig(TokenizerFlags):
             f"--text must name one column, or two for pairs; got "
             f"{', '.join(self.text) or 'none'}.",
         )
+
+    @property
+    def tokenization(self) -> dict[str, Any]:
+        """Keyword arguments of a model folder's ``tokenizer``."""
+        return {name: getattr(self, name) for name in ("vocab_file", *CASING)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ import math
 from typing import Any, ClassVar, Literal
 
 from electra_tf.config import validation
-from electra_tf.config.choices import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
-from electra_tf.config.fields import MAX_SEED, Group, field, require
-from electra_tf.config.shared import CorpusFlags, callbacks
+from electra_tf.config.fields import MAX_SEED, Group, callbacks, field, require
+from electra_tf.config.records import CorpusFlags
+from electra_tf.config.validation import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
 from electra_tf.errors import UserError
 
 

@@ -97,7 +97,7 @@ def pretraining_card(
     Args:
         folder: folder of the run, with config.json and vocab.txt.
         parameters: number of parameters by name of the saved model.
-        scores: label, value, trivial baseline and its meaning of each held-out
+        scores: name, value, trivial baseline and its meaning of each held-out
             metric, as text; empty without held-out text.
     """
     settings, flags = folder.settings, folder.flags

@@ -14,8 +14,8 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config import fields
+from electra_tf.config.fields import CASING
 from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.config.shared import CASING
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError

@@ -20,8 +20,8 @@ import keras
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
+from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.config.shared import CASING
 from electra_tf.data import paths
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary

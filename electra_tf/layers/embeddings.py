@@ -124,16 +124,6 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         """Looks up word embeddings: int32 [B, S] to float32 [B, S, E]."""
         return self._pick("word_embeddings", lambda table: tf.gather(table, input_ids))
 
-    def words_of(self, one_hots: tf.Tensor) -> tf.Tensor:
-        """Multiplies relaxed samples, weights over the vocabulary, by the word table.
-
-        Maps float32 [..., V] to [..., E], with gradients to the weights. One-hot rows
-        give the same result as ``words``.
-        """
-        rows = tf.reshape(one_hots, [-1, self.vocab_size])
-        rows = tf.matmul(rows, self.word_table())
-        return tf.reshape(rows, [*known_shape(one_hots)[:-1], self.size])
-
     def compose(
         self,
         words: tf.Tensor,

@@ -37,7 +37,6 @@ def bias_drop_add_norm(
     **dropout: object,
 ) -> tf.Tensor:
     """Computes ``plain.bias_drop_add_norm`` without dropout, fused with the product."""
-    del dropout
     total = tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
     total = tf.cast(total, tf.float32) + tf.cast(residual, tf.float32)
     normalized = plain.layer_norm(total, gamma, beta, epsilon=epsilon)

@@ -15,13 +15,13 @@ The examples of this package continue this session:
 """
 
 from electra_tf.pretraining.adversarial import GumbelElectra, ReinforceElectra
-from electra_tf.pretraining.annealing import ExponentialDecay, LinearChange
 from electra_tf.pretraining.base import PretrainingModel
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.electric import (
     Electric,
     EnergyModel,
     NoiseContrastiveEstimation,
+    TwoTowerGenerator,
 )
 from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
 from electra_tf.pretraining.objectives import (
@@ -35,7 +35,7 @@ from electra_tf.pretraining.objectives import (
     TokenPrediction,
 )
 from electra_tf.pretraining.samplers import CategoricalSampler, GreedySampler, LeaveRows
-from electra_tf.pretraining.two_tower import TwoTowerGenerator
+from electra_tf.training.schedules import ExponentialDecay, LinearChange
 
 __all__ = [
     "CategoricalSampler",

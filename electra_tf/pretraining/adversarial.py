@@ -26,12 +26,12 @@ from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import fold_in, known_shape, uniform
-from electra_tf.pretraining.annealing import Schedule, as_schedule
 from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.masked_lm import MaskedLM
 from electra_tf.pretraining.metrics import Derived, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
+from electra_tf.training.schedules import Schedule, as_schedule
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -267,7 +267,7 @@ class GumbelElectra(_AdversarialElectra):
         embeddings = self.discriminator.embeddings
         seen = embeddings.words(corrupted.inputs["input_ids"])
         words = put_rows(
-            embeddings.words_of(reverse_gradient(one_hots, scale)),
+            tf.tensordot(reverse_gradient(one_hots, scale), embeddings.word_table(), 1),
             batch["masked_lm_positions"],
             batch["masked_lm_weights"] > 0,
             tf.where(corrupted.is_masked[..., tf.newaxis], 0.0, seen),

@@ -1,8 +1,14 @@
-"""Base class of the pretraining models, with their training step."""
+"""Base class of the pretraining models, with their training step, and phases.
+
+Joint training has one phase. Two-stage training (Clark et al., 2020, section 3.2,
+"Training Algorithms") trains the generator alone, then the discriminator against the
+frozen generator, starting from the generator's weights if the sizes agree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -199,3 +205,54 @@ def _unpack(data: Batch | tuple) -> Batch:
             "electra_tf.data.pretraining_dataset yields."
         )
     return batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """``steps`` updates of a model, whose part ``frozen`` is not trained.
+
+    ``name`` is part of the names of the optimizer's variables. ``hand_over`` is called
+    before the first step, that is, at ``model.step`` 0.
+    """
+
+    name: str
+    model: PretrainingModel
+    steps: int
+    frozen: keras.Model | None = None
+    hand_over: Callable[[], None] | None = None
+
+    def set_trainable(self) -> None:
+        """Sets the trainable variables of this phase; call before compile and fit."""
+        self.model.trainable = True
+        if self.frozen is not None:
+            self.frozen.trainable = False
+
+    def release(self) -> None:
+        """Unfreezes the frozen part, so that saved models are trainable."""
+        if self.frozen is not None:
+            self.frozen.trainable = True
+
+
+def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, int]]:
+    """Yields (phase, start, end) in updates of the run, after ``done`` updates."""
+    end = 0
+    for phase in phases:
+        begin, end = end, end + phase.steps
+        if done < end:
+            if phase.hand_over is not None and not phase.model.step.numpy():
+                phase.hand_over()
+            yield phase, max(begin, done), end
+
+
+def copy_weights(source: keras.Model, target: keras.Model) -> None:
+    """Copies the weights of an equal model; raises ValueError if the sizes differ."""
+    theirs, own = learned_weights(source), learned_weights(target)
+    if [v.shape for v in theirs] != [v.shape for v in own]:
+        raise ValueError(f"{source.name} and {target.name} differ in layers or sizes.")
+    for a, b in zip(theirs, own, strict=True):
+        b.assign(a.numpy())
+
+
+def learned_weights(model: keras.Model) -> list[keras.Variable]:
+    """Returns all learned variables, frozen or not, without counters and seeds."""
+    return [v for v in model.weights if "float" in str(v.dtype)]

@@ -1,33 +1,173 @@
-"""Electric: an energy-based cloze model, trained by noise-contrastive estimation.
+"""Electric: an energy-based cloze model, and its noise, the two-tower generator.
 
 Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP).
-docs/objectives.md derives the loss, the binary cross-entropy of noise against data at
-every token. A high energy is an unlikely token and a positive logit is noise, as in
-ELECTRA's head. One pass scores all tokens, each in the noisy text (Algorithm 2). A draw
-that equals the original is labeled noise.
+The generator (section 2) is also that of the paper's ELECTRA-TT. docs/objectives.md
+derives the loss, the binary cross-entropy of noise against data at every token. A high
+energy is an unlikely token and a positive logit is noise, as in ELECTRA's head. One
+pass scores all tokens, each in the noisy text (Algorithm 2). A draw that equals the
+original is labeled noise.
 
-Letters: B batch, S sequence.
+Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import scatter_positions
-from electra_tf.layers import losses
+from electra_tf.features import ENCODER_INPUTS, scatter_positions
+from electra_tf.layers import MaskedLMHead, chunked, losses, split_seed
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.heads import gather_positions
+from electra_tf.layers.randomness import known_shape
+from electra_tf.layers.weights import copy_own_weights
+from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.electra import Electra
+from electra_tf.pretraining.masked_lm import Generator
+from electra_tf.pretraining.metrics import Likelihood
 from electra_tf.pretraining.objectives import (
     Discriminator,
     Objective,
     ReplacedTokenDetection,
 )
-from electra_tf.pretraining.samplers import Corrupted
-from electra_tf.pretraining.two_tower import TwoTowerGenerator
+from electra_tf.pretraining.samplers import Corrupted, candidates
+
+
+class Cloze(NamedTuple):
+    """Output of the two towers on an unmasked text.
+
+    ``logits`` [B, P, V] at the masked positions have no gradient. ``values`` [B, S] are
+    -log q(token | its context) in nats; ``is_best`` [B, S] marks most probable tokens.
+    """
+
+    logits: tf.Tensor
+    values: tf.Tensor
+    is_best: tf.Tensor
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
+class TwoTowerGenerator(Generator):
+    """q(token t | all others) from two causal Transformers.
+
+    Both towers read the *unmasked* text. The left-to-right state at t - 1 and the
+    right-to-left state at t + 1 are concatenated, so one pass predicts every token.
+    The masked-LM head follows: dense to the embedding width, GELU, LayerNorm, tied
+    word table. The loss is the mean cross-entropy over all real tokens except special
+    ones, masked or not.
+
+    The left half is 0 at position 0, the right half at the last real token and at
+    padding. (The original's shifts wrap around, at positions that are not predicted.)
+
+    Args:
+        left: encoder with direction "left_to_right"; ValueError for another one.
+        right: encoder with direction "right_to_left" on the same embeddings.
+        special_ids: ids of [CLS], [SEP] and [MASK], which are not predicted; required.
+
+    Examples:
+        >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
+    """
+
+    def __init__(
+        self,
+        left: TextEncoder,
+        right: TextEncoder,
+        *,
+        special_ids: Sequence[int],
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        directions = (left.direction, right.direction)
+        if directions != ("left_to_right", "right_to_left"):
+            raise ValueError(
+                "TwoTowerGenerator needs a left tower with direction='left_to_right' "
+                f"and a right tower with direction='right_to_left', got {directions}."
+            )
+        if not special_ids:
+            raise ValueError(
+                "TwoTowerGenerator needs special_ids, the ids of [CLS], [SEP], [MASK]."
+            )
+        self.left = left
+        self.right = right
+        self.special_ids = tuple(special_ids)
+        self.head = MaskedLMHead(left.embeddings, name="masked_lm_head")
+        self.head.build((None, None, left.hidden_size + right.hidden_size))
+        self.built = True
+
+    def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Adds the number of candidates: real tokens that are not special."""
+        predicted = tf.cast(candidates(batch, self.special_ids), tf.float32)
+        counts = super().local_counts(batch)
+        return {**counts, "candidates": tf.reduce_sum(predicted)}
+
+    def call(
+        self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns mlm_logits [B, P, V] float32 at ``masked_lm_positions`` [B, P].
+
+        The other inputs are the unmasked input_ids, input_mask and segment_ids [B, S].
+        """
+        rows = self._rows(inputs, training, seed)
+        return self._logits_at(rows, inputs["masked_lm_positions"])
+
+    def predictions(
+        self, batch: Batch, *, training: bool = False, seed: tf.Tensor | None = None
+    ) -> Cloze:
+        """Scores every token and returns the logits at the masked positions."""
+        rows = self._rows(batch, training, seed)
+        shape = known_shape(batch["input_ids"])
+        values, is_best = chunked.cross_entropy(
+            tf.reshape(rows, [-1, rows.shape[-1]]),
+            self.head.embeddings.word_table(),
+            self.head.output_bias,
+            tf.reshape(batch["input_ids"], [-1]),
+        )
+        return Cloze(
+            self._logits_at(tf.stop_gradient(rows), batch["masked_lm_positions"]),
+            tf.reshape(values, shape),
+            tf.reshape(is_best, shape),
+        )
+
+    def loss_of(
+        self, predicted: Cloze, batch: Batch, totals: Batch, metrics: Likelihood
+    ) -> tf.Tensor:
+        """Returns this replica's part of the mean over all candidates."""
+        weights = candidates(batch, self.special_ids)
+        metrics.update_state(predicted.values, predicted.is_best, weights)
+        return losses.weighted_mean(predicted.values, weights, totals["candidates"])
+
+    def standalone(self) -> TwoTowerGenerator:
+        """Returns this model, or a copy with embeddings of its own."""
+        embeddings = self.left.embeddings.standalone()
+        if embeddings is self.left.embeddings:
+            return self
+        towers = {"left": self.left, "right": self.right}
+        own = {side: x.with_embeddings(embeddings) for side, x in towers.items()}
+        copy = type(self).from_config({**self.get_config(), **own})
+        copy_own_weights(self.head, copy.head)
+        return copy
+
+    def _rows(self, inputs: Batch, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
+        """Returns the rows to multiply by the word table, float32 [B, S, E]."""
+        inputs = {name: inputs[name] for name in ENCODER_INPUTS}
+        seeds = [None, None] if seed is None else split_seed(seed, 2)
+        before = self.left(inputs, training=training, seed=seeds[0])
+        after = self.right(inputs, training=training, seed=seeds[1])
+        # The state of a padding neighbor has attended to no real token.
+        is_real = tf.expand_dims(inputs["input_mask"] > 0, 2)
+        after = tf.where(is_real, after, tf.zeros([], after.dtype))
+        before = tf.pad(before[:, :-1], [[0, 0], [1, 0], [0, 0]])
+        after = tf.pad(after[:, 1:], [[0, 0], [0, 1], [0, 0]])
+        contexts = tf.concat([before, after], axis=2)
+        rows = self.head.transform(tf.reshape(contexts, [-1, contexts.shape[-1]]))
+        return tf.reshape(rows, [*known_shape(contexts)[:2], rows.shape[-1]])
+
+    def _logits_at(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        logits = self.head.logits(gather_positions(rows, positions))
+        return tf.reshape(logits, [*known_shape(positions), logits.shape[-1]])
 
 
 def noise_logits(
@@ -158,3 +298,7 @@ class Electric(Electra):
                 "Electric takes log q from the softmax of the generator's logits: its "
                 "sampler needs temperature=1 and no disallow_correct."
             )
+
+
+# Older files call an Electra with this generator TwoTowerElectra.
+keras.saving.get_custom_objects()["electra_tf>TwoTowerElectra"] = Electra

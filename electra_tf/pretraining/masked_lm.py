@@ -18,8 +18,7 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
-from electra_tf.pretraining.baselines import log_frequencies
-from electra_tf.pretraining.metrics import Likelihood, total_loss
+from electra_tf.pretraining.metrics import Likelihood, log_frequencies, total_loss
 from electra_tf.pretraining.samplers import corrupt
 
 
@@ -137,7 +136,6 @@ class MaskedLM(Generator):
 
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Fills the masked positions with the most probable tokens."""
-        del seed
         predicted = tf.argmax(self(batch), axis=-1, output_type=tf.int32)
         filled = corrupt(batch, predicted)
         return {
@@ -190,7 +188,6 @@ class UnigramGenerator(Serializable, keras.Model):
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Returns mlm_logits [B, P, V] float32, the same row everywhere."""
-        del training, seed
         rows, slots = known_shape(inputs["masked_lm_positions"])
         row = tf.convert_to_tensor(self.log_probabilities)
         return tf.broadcast_to(row, [rows, slots, self.vocab_size])

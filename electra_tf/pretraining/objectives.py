@@ -71,7 +71,6 @@ class Objective(Serializable, keras.layers.Layer):
 
         Names are replaced_probability, predicted_ids or predicted_masked_ids.
         """
-        del hidden, corrupted
         return {}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
@@ -178,14 +177,12 @@ class ReplacedTokenDetection(Objective):
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
         """Returns rtd_logits [B, S] float32 of hidden [B, S, D]; > 0 is replaced."""
-        del inputs
         return self.head(hidden, training=training)
 
     def logits(
         self, hidden: tf.Tensor, corrupted: Corrupted, training: bool = False
     ) -> tf.Tensor:
         """Returns the logits [B, S] that the loss compares with the labels."""
-        del corrupted
         return self(hidden, training=training)
 
     def loss(
@@ -273,7 +270,6 @@ class SentenceDetection(Objective):
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
         """Returns sentence_logits [B] float32 of hidden [B, S, D]; > 0 is corrupted."""
-        del inputs, training
         return _one_unit(hidden[:, 0], self.kernel, self.bias)
 
     def loss(
@@ -434,7 +430,6 @@ class TokenPrediction(_TokenObjective):
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
         """Returns token logits, float32 [B, S, V], of hidden [B, S, D]."""
-        del inputs, training
         logits = self.head.logits(self._rows(hidden))
         return tf.reshape(logits, [*known_shape(hidden)[:2], logits.shape[-1]])
 
@@ -442,7 +437,6 @@ class TokenPrediction(_TokenObjective):
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
         """Returns this replica's part of the mean cross-entropy over masked slots."""
-        del training
         batch = corrupted.batch
         positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
         weights = batch["masked_lm_weights"]
@@ -498,7 +492,6 @@ class CopyingTokenPrediction(_TokenObjective):
         self, hidden: tf.Tensor, inputs: Batch, training: bool = False
     ) -> tf.Tensor:
         """Returns log p of every token, float32 [B, S, V], without chunking."""
-        del training
         logits = self.head.logits(self._rows(hidden))
         shown = tf.reshape(inputs["input_ids"], [-1])
         is_shown = tf.one_hot(shown, logits.shape[-1], on_value=True, off_value=False)
@@ -510,7 +503,6 @@ class CopyingTokenPrediction(_TokenObjective):
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
         """Returns this replica's part of the mean loss over all real tokens."""
-        del training
         original = tf.reshape(corrupted.batch["input_ids"], [-1])
         shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
         weights = tf.reshape(corrupted.inputs["input_mask"], [-1])

@@ -19,7 +19,7 @@ from electra_tf.features import scatter_positions
 from electra_tf.layers.compilation import compiled
 from electra_tf.layers.randomness import check_rate, fold_in, known_shape, uniform
 from electra_tf.layers.serialization import Serializable
-from electra_tf.pretraining.annealing import Schedule, as_schedule
+from electra_tf.training.schedules import Schedule, as_schedule
 
 # Random stream of ``LeaveRows``, folded into the sampler's seed.
 _ROWS = 1
@@ -99,7 +99,7 @@ class CategoricalSampler(Serializable):
 
     Args:
         temperature: divisor of the logits; above 1 flattens the distribution. A
-            positive number or a schedule (``electra_tf.pretraining.annealing``).
+            positive number or a schedule (``electra_tf.training.schedules``).
         disallow_correct: never sample the original token (appendix: no gain).
 
     Examples:
@@ -133,17 +133,12 @@ class CategoricalSampler(Serializable):
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns the logits [B, P, V] of the sampling distribution."""
-        rows = tf.reshape(mlm_logits, [-1, mlm_logits.shape[-1]])
-        logits = rows / self._temperature(step)
+        logits = mlm_logits / self._temperature(step)
         if self.disallow_correct:
             # Improbable, yet finite.
             # Deviation: the original subtracts 1000; the same unless logits are huge.
-            ids = tf.reshape(masked_lm_ids, [-1])
-            index = tf.stack([tf.range(tf.shape(ids)[0]), ids], axis=1)
-            penalties = tf.fill(tf.shape(ids), -1e9)
-            logits = tf.tensor_scatter_nd_add(logits, index, penalties)
-        logits = tf.reshape(logits, tf.shape(mlm_logits))
-        return tf.ensure_shape(logits, mlm_logits.shape)
+            logits -= 1e9 * tf.one_hot(masked_lm_ids, mlm_logits.shape[-1])
+        return logits
 
     def __call__(
         self,
@@ -207,8 +202,6 @@ class GreedySampler(Serializable):
         1
     """
 
-    schedules: Mapping[str, Schedule] = {}
-
     def __call__(
         self,
         mlm_logits: tf.Tensor,
@@ -217,7 +210,6 @@ class GreedySampler(Serializable):
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns the argmax; arguments and result as in ``CategoricalSampler``."""
-        del masked_lm_ids, seed, step
         return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
 
 

@@ -15,8 +15,13 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.errors import UserError
-from electra_tf.training.cards import MetricCard, Panel, metric_cards
-from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
+from electra_tf.training.sinks import (
+    EVAL_PREFIX,
+    TRIVIAL_PREFIX,
+    MetricCard,
+    Panel,
+    metric_cards,
+)
 
 # The color-blind safe palette of Okabe and Ito.
 PALETTE = (
@@ -99,7 +104,7 @@ def _draw(
         markers["markevery"] = max(1, len(steps) // 20)
         axis.plot(steps, panel.scale * values, color=color, linewidth=0.8, **markers)
         if len(cards) > 1:
-            axis.plot([], [], color=color, label=card.series)
+            axis.plot([], [], color=color, label=card.name.replace("_", " "))
         if card.name in baselines:
             value = panel.scale * baselines[card.name]
             label = f"baseline {value:.3g}"

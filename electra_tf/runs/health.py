@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 
 from electra_tf.cli import Log
-from electra_tf.pretraining.baselines import entropy
+from electra_tf.pretraining.metrics import entropy
 
 Values = Mapping[str, float]
 

@@ -28,21 +28,21 @@ from electra_tf.folders import pretraining as layout
 from electra_tf.folders.cards import pretraining_card
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.baselines import trivial_scores
-from electra_tf.pretraining.phases import Phase, remaining
+from electra_tf.pretraining.base import Phase, remaining
+from electra_tf.pretraining.metrics import trivial_scores
 from electra_tf.runs import report, warm_start
 from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
 from electra_tf.training import callbacks, sinks
-from electra_tf.training.cards import metric_cards
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
     is_chief,
     naming_lost_workers,
     strategy_for,
 )
+from electra_tf.training.sinks import metric_cards
 
 
 def run(
@@ -369,8 +369,8 @@ def train(run: Run) -> str | None:
             # checkpoint, after the files of other callbacks are written.
             callbacks=[guard, logger, *more, saving],
         )
-        if saving.stopped_by_signal:
-            return saving.stopped_by_signal
+        if saving.stop.requested:
+            return saving.stop.requested
         if phase.model.stop_training:
             run.log(f"a callback stopped the training after step {saving.step:,}")
     return None

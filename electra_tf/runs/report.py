@@ -11,9 +11,9 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.records import Manifest
 from electra_tf.folders.pretraining import TENSORBOARD, PretrainingFolder
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.phases import learned_weights
+from electra_tf.pretraining.base import learned_weights
 from electra_tf.systems import costs
-from electra_tf.training.cards import metric_cards
+from electra_tf.training.sinks import metric_cards
 
 # BERT's number of epochs (Devlin et al., 2019, appendix A.2).
 MOST_PASSES = 40
@@ -62,15 +62,15 @@ def summary(
 def held_out_rows(
     logs: Mapping[str, float], baselines: Mapping[str, float]
 ) -> list[tuple[str, str, str, str]]:
-    """Returns label, value, trivial baseline and its meaning of held-out metrics."""
+    """Returns name, value, trivial baseline and its meaning of held-out metrics."""
     rows = []
     for card in metric_cards(logs):
-        if card.label and card.name in logs:
+        if card.format and card.name in logs:
             trivial = ("", "")
             if card.name in baselines:
                 value = card.format.format(baselines[card.name])
                 trivial = (value, card.baseline)
-            rows.append((card.label, card.format.format(logs[card.name]), *trivial))
+            rows.append((card.name, card.format.format(logs[card.name]), *trivial))
     return rows
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from electra_tf.cli import Log
 from electra_tf.config import fields
+from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.config.shared import CASING
 from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
@@ -31,7 +31,7 @@ from electra_tf.folders.pretraining import (
 )
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.phases import copy_weights, learned_weights
+from electra_tf.pretraining.base import copy_weights, learned_weights
 from electra_tf.training.checkpoints import LoadReport, load_weights, named_variables
 
 _SIZES = (

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from electra_tf.cli import Log
 from electra_tf.config.pretraining import LEFT_ROWS, EncoderConfig, PretrainConfig
-from electra_tf.config.records import RecordsConfig
-from electra_tf.config.shared import CorpusFlags
+from electra_tf.config.records import CorpusFlags, RecordsConfig
 from electra_tf.data import pipeline
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.prepared import PretrainingData, built_data, given_data
@@ -42,9 +41,9 @@ from electra_tf.pretraining import (
     TwoTowerGenerator,
     UnigramGenerator,
 )
-from electra_tf.pretraining.annealing import Schedule
-from electra_tf.pretraining.phases import Phase
+from electra_tf.pretraining.base import Phase
 from electra_tf.training import AdamW, WarmupPolynomialDecay
+from electra_tf.training.schedules import Schedule
 
 POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 # Creates a custom objective; called in the scope of the strategy.

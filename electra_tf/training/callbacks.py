@@ -52,23 +52,16 @@ def named_callbacks(
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    return [functools.partial(_make_callback, n, _imported(n)) for n in names]
-
-
-def _imported(name: str) -> Any:
-    try:
-        found = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"--callback={name} cannot be imported: {error}.") from error
-    is_other = isinstance(found, type) and not issubclass(
-        found, keras.callbacks.Callback
-    )
-    if is_other or not callable(found):
-        raise UserError(
-            f"--callback={name} is not a Keras callback class, or a function that "
-            "returns a callback."
-        )
-    return found
+    factories = []
+    for name in names:
+        try:
+            found = pkgutil.resolve_name(name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UserError(
+                f"--callback={name} cannot be imported: {error}."
+            ) from error
+        factories.append(functools.partial(_make_callback, name, found))
+    return factories
 
 
 def _make_callback(name: str, factory: Any) -> keras.callbacks.Callback:
@@ -145,7 +138,6 @@ class GracefulStop:
             signal.signal(*self._previous.popitem())
 
     def _handle(self, number: int, frame: types.FrameType | None) -> None:
-        del frame
         self.requested = signal.Signals(number).name
         # A second signal must be able to end a program that hangs.
         self.remove()
@@ -304,7 +296,7 @@ class CheckpointEvery(StepCallback):
     """Saves checkpoints every ``every`` steps, at the end, and on SIGTERM or SIGINT.
 
     After a signal, the current execution finishes, a checkpoint is saved, and ``fit``
-    ends; ``stopped_by_signal`` is the name of the signal. A second signal goes to the
+    ends; ``stop.requested`` is the name of the signal. A second signal goes to the
     previous handler. Never saves a step that is not finite. With several workers, all
     must receive the signal within the same step.
     """
@@ -314,11 +306,6 @@ class CheckpointEvery(StepCallback):
         self.store = store
         self.stop = GracefulStop()
         self._saved = first_step
-
-    @property
-    def stopped_by_signal(self) -> str | None:
-        """Name of the signal that ended ``fit``, or None."""
-        return self.stop.requested
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Installs the signal handlers."""

@@ -30,12 +30,6 @@ Schedule = keras.optimizers.schedules.LearningRateSchedule
 NO_WEIGHT_DECAY = ("bias", "*_bias", "gamma", "*_gamma", "beta", "*_beta")
 
 
-def _squared_norms(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the squared norm of each gradient, float32 [number of gradients]."""
-    # A square that overflows float32 (norm above 1.8e19) counts as not finite.
-    return 2.0 * tf.stack([tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients])
-
-
 @keras.saving.register_keras_serializable(package="electra_tf")
 class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as in the original ELECTRA code.
@@ -186,7 +180,9 @@ class AdamW(keras.optimizers.Optimizer):
             list(zip(gradients, variables, strict=True))
         )
         gradients = [gradient for gradient, _ in reduced]
-        squares = _squared_norms(gradients)
+        # A square that overflows float32 (norm above 1.8e19) counts as not finite.
+        halves = [tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]
+        squares = 2.0 * tf.stack(halves)
         norm = tf.sqrt(tf.reduce_sum(squares))
         # Variables instead of logs, because only reading them takes time.
         bad = tf.logical_not(tf.math.is_finite(squares))

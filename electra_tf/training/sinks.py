@@ -1,4 +1,4 @@
-"""Metric loggers: console, JSON-lines file, TensorBoard.
+"""Metric loggers (console, JSON-lines file, TensorBoard) and display of metrics.
 
 A sink is a callable ``(step, values)`` with a dict of float. ``StepLogger`` calls it
 with training metrics, ``EvaluateEvery`` with held-out metrics (prefix ``eval_``).
@@ -10,18 +10,122 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import tensorflow as tf
 
 from electra_tf import cli, files
-from electra_tf.training.cards import MetricCard
 
 Sink = Callable[[int, dict[str, float]], None]
 
 EVAL_PREFIX = "eval_"
 # Prefix of the trivial predictor's value of a held-out metric.
 TRIVIAL_PREFIX = "trivial_"
+
+
+class Panel(NamedTuple):
+    """One plot of training curves; ``scale`` is a factor, such as 100 for percent."""
+
+    title: str
+    unit: str
+    scale: float = 1.0
+    is_log: bool = False
+
+
+class MetricCard(NamedTuple):
+    """Display settings of one metric.
+
+    Attributes:
+        column: format string in the console, such as "gen {:.3f}"; empty hides it.
+        format: format string in the held-out table; empty hides it.
+        panel: plot of the metric; None hides it.
+        baseline: name of the predictor of ``trivial_scores``, if any.
+    """
+
+    name: str
+    column: str = ""
+    format: str = ""
+    panel: Panel | None = None
+    baseline: str = ""
+
+
+_LIKELIHOOD = Panel("Generator loss", "nats per masked token")
+_ACCURACY = Panel("Generator accuracy", "% of masked tokens", scale=100)
+_REPLACED = Panel("Replaced tokens", "% of real tokens", scale=100)
+_LOSS = Panel("Discriminator loss", "nats per token")
+_QUALITY = Panel("Discriminator quality", "%", scale=100)
+_PREDICTION = Panel("Prediction loss", "nats per token")
+_TOKENS = Panel("Predicted tokens", "%", scale=100)
+_SENTENCE_LOSS = Panel("Sentence loss", "nats per row")
+_SENTENCES = Panel("Sentence level", "%", scale=100)
+_PERCENT, _DIGITS = "{:.2%}", "{:.4f}"
+
+
+def _likelihood(prefix: str, column: str) -> tuple[MetricCard, MetricCard]:
+    """Returns the cards of ``pretraining.metrics.Likelihood``."""
+    loss, accuracy = f"{prefix}_loss", f"{prefix}_accuracy"
+    return (
+        MetricCard(loss, column, _DIGITS, _LIKELIHOOD, "unigram frequencies"),
+        MetricCard(accuracy, "acc {:.1%}", _PERCENT, _ACCURACY, "most common token"),
+    )
+
+
+# In the order of display.
+_CARDS = (
+    MetricCard("loss", "loss {:.3f}", panel=Panel("Total loss", "nats, weighted sum")),
+    *_likelihood("generator", "gen {:.3f}"),
+    MetricCard("sampled_accuracy", panel=_ACCURACY),
+    MetricCard("replaced_fraction", "replaced {:.1%}", _PERCENT, _REPLACED),
+    MetricCard("replaced_masked_fraction"),
+    MetricCard("replaced_replaceable_fraction"),
+    MetricCard("discriminator_loss", "disc {:.4f}", _DIGITS, _LOSS, "base rate"),
+    MetricCard("replaceable_loss", "", _DIGITS, _LOSS, "base rate"),
+    MetricCard("discriminator_accuracy", "", _PERCENT, None, "majority class"),
+    MetricCard("discriminator_precision", "prec {:.1%}", _PERCENT, _QUALITY),
+    MetricCard("discriminator_recall", "rec {:.1%}", _PERCENT, _QUALITY),
+    MetricCard("discriminator_auc", "auc {:.3f}", _DIGITS, _QUALITY, "chance"),
+    MetricCard(
+        "replaceable_auc", "replaceable auc {:.3f}", _DIGITS, _QUALITY, "chance"
+    ),
+    MetricCard(
+        "prediction_loss", "pred {:.4f}", _DIGITS, _PREDICTION, "keep or unigram"
+    ),
+    MetricCard("prediction_accuracy", "right {:.1%}", _PERCENT, _TOKENS, "keep all"),
+    MetricCard("corrected_accuracy", "corrected {:.1%}", _PERCENT, _TOKENS, "keep all"),
+    MetricCard("copy_auc", "auc {:.3f}", _DIGITS, _TOKENS, "chance"),
+    *_likelihood("masked_lm", "mlm {:.3f}"),
+    MetricCard("sentence_loss", "sent {:.3f}", _DIGITS, _SENTENCE_LOSS, "base rate"),
+    MetricCard(
+        "sentence_accuracy", "sent acc {:.1%}", _PERCENT, _SENTENCES, "majority class"
+    ),
+    MetricCard("corrupted_fraction", panel=_SENTENCES),
+    *(
+        MetricCard(name, f"{name} {{:.3f}}", panel=Panel(name, ""))
+        for name in ("adversarial_weight", "reward", "reward_baseline", "temperature")
+    ),
+    # ``StepLogger`` adds these to every run.
+    MetricCard(
+        "learning_rate", "lr {:.2e}", panel=Panel("Learning rate", "per update")
+    ),
+    MetricCard(
+        "gradient_norm",
+        "grad {:.2f}",
+        panel=Panel("Gradient norm", "before clipping", is_log=True),
+    ),
+    MetricCard("tokens_per_second", panel=Panel("Speed", "tokens/s")),
+    MetricCard("steps_per_second"),
+)
+
+
+def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
+    """Returns the cards of all known metrics, then default cards of other ``names``."""
+    known = {card.name for card in _CARDS}
+    others = [
+        MetricCard(name, f"{name} {{:.4f}}", _DIGITS, Panel(name, ""))
+        for name in dict.fromkeys(names)
+        if name not in known
+    ]
+    return [*_CARDS, *others]
 
 
 class Progress:

@@ -1,5 +1,6 @@
 """Every command line in the docs has valid flags and values."""
 
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_commands_of_a_page_can_be_read(page, monkeypatch):
     for name, arguments in command_lines(page.read_text("utf-8")):
         assert name in COMMANDS, name
         given = [word for word in arguments if word.startswith("--")]
-        config = cli.parse(cli.imported(COMMANDS[name].config), given)
+        config = cli.parse(pkgutil.resolve_name(COMMANDS[name].config), given)
         values = fields.to_flat(config)
         for _, leaf in fields.fields(type(config)):
             if leaf.metadata["required"]:

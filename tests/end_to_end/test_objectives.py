@@ -65,11 +65,11 @@ COMBINATIONS = {
     "mlm_spans": ["--objective=mlm", "--mask_select=spans", "--mask_rule=bert"],
 }
 # A metric of each kind of discriminator, and a word in its samples.
-DETECTS = ("discriminator AUC", "P(replaced) %")
+DETECTS = ("discriminator_auc", "P(replaced) %")
 SHOWN = {
-    "replace_mlm": ("replaced tokens corrected", " > "),
-    "all_tokens_mlm": ("copy gate AUC", " > "),
-    "mlm": ("masked LM loss", " > "),
+    "replace_mlm": ("corrected_accuracy", " > "),
+    "all_tokens_mlm": ("copy_auc", " > "),
+    "mlm": ("masked_lm_loss", " > "),
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from electra_tf.data.records import token_counts
-from electra_tf.pretraining.baselines import trivial_scores
+from electra_tf.pretraining.metrics import trivial_scores
 
 COUNTS = np.array([0, 1, 3, 1])
 # The smoothed unigram distribution of these counts.

@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import electra_tf as et
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.randomness import fold_in, uniform
-from electra_tf.pretraining import GreedySampler
+from electra_tf.pretraining import Electric, GreedySampler
 from electra_tf.pretraining.metrics import BucketAUC, TokenMean
 from tests import tiny
 from tests.layers.helpers import randomize
@@ -263,16 +263,20 @@ def test_padding_does_not_change_losses_and_metrics():
 
 
 @pytest.mark.slow
-def test_jit_compile_equals_plain():
+@pytest.mark.parametrize(
+    "make", [tiny.electra, functools.partial(tiny.two_tower, Electric)]
+)
+def test_jit_compile_equals_plain(make):
     results = []
     for jit_compile in (False, True):
-        model = electra(dropout=0.1, sampler=GreedySampler())
+        model = make(num_layers=1, dropout=0.1, sampler=GreedySampler())
         optimizer = et.training.AdamW(1e-3, clip_norm=1.0)
         model.compile(optimizer=optimizer, jit_compile=jit_compile)
-        model.fit(tiny.dataset(3), verbose=0, shuffle=False)
+        history = model.fit(tiny.dataset(3), verbose=0, shuffle=False).history
         results.append([v.numpy() for v in model.trainable_variables])
     for one, two in zip(*results, strict=True):
         np.testing.assert_allclose(one, two, atol=2e-5)
+    assert set(history) == {metric.name for metric in tiny.electra().metrics}
 
 
 def test_masked_lm_alone_is_bert():

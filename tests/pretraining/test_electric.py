@@ -160,21 +160,6 @@ def test_a_draw_that_equals_the_original_is_noise():
         assert share["replaced_fraction"] == pytest.approx(labels / sum(LENGTHS))
 
 
-@pytest.mark.slow
-def test_fit_compiled_by_xla_equals_plain():
-    results = []
-    for jit_compile in (False, True):
-        model = tiny.two_tower(
-            Electric, dropout=0.1, num_layers=1, sampler=GreedySampler()
-        )
-        model.compile(et.training.AdamW(1e-3), jit_compile=jit_compile)
-        history = model.fit(tiny.dataset(3), verbose=0, shuffle=False).history
-        results.append([v.numpy() for v in model.trainable_variables])
-    for one, two in zip(*results, strict=True):
-        np.testing.assert_allclose(one, two, atol=2e-5)
-    assert set(history) == {metric.name for metric in tiny.electra().metrics}
-
-
 def test_saved_parts_are_whole(tmp_path):
     model = make()
     model.save(tmp_path / "electric.keras")

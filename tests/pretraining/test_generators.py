@@ -12,7 +12,7 @@ from electra_tf.pretraining import (
     LinearChange,
     UnigramGenerator,
 )
-from electra_tf.pretraining.baselines import trivial_scores
+from electra_tf.pretraining.metrics import trivial_scores
 from tests import tiny
 
 

@@ -167,6 +167,8 @@ def test_loss_gradient_and_metrics_equal_the_definition(name):
     for key, share in shares.items():
         assert metrics[key] == pytest.approx(share, rel=1e-5), key
 
+
+def test_all_tokens_mlm_is_a_mixture_of_copying_and_predicting():
     """Probabilities sum to 1 and equal the mixture; the prediction is its mode."""
     corrupted = corrupted_batch()
     objective, table = make("all_tokens_mlm")

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.pretraining.phases import Phase, copy_weights, remaining
+from electra_tf.pretraining.base import Phase, copy_weights, remaining
 from tests import tiny
 
 
@@ -57,7 +57,7 @@ def equal_pair():
 
 def test_copying_between_sizes_is_refused_by_name():
     model = tiny.electra(tied=False)
-    with pytest.raises(ValueError, match=r"same layers and sizes.*against"):
+    with pytest.raises(ValueError, match="differ in layers or sizes"):
         copy_weights(model.generator.encoder, model.discriminator)
 
 

@@ -47,7 +47,7 @@ def test_panels_show_the_values_in_their_units(metrics):
     np.testing.assert_allclose(top1.get_xydata(), [[100, 10], [200, 20], [300, 30]])
     np.testing.assert_allclose(held_out.get_xydata(), [[300, 25]])
     labels = accuracy.get_legend_handles_labels()[1]
-    assert labels == ["most likely token", "sampled token"]
+    assert labels == ["generator accuracy", "sampled accuracy"]
     auc, *_, chance = panels["Discriminator quality"].lines
     np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])
     assert chance.get_label() == "baseline 50"

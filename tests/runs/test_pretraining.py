@@ -67,7 +67,7 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     assert rows(tmp_path)[-1].keys() >= {"step", "time", "eval_loss"}
     assert "electra_tf finetune" in said[-1]
     card = (tmp_path / "model_card.md").read_text()
-    scores = ("| discriminator AUC | ", "| generator")
+    scores = ("| discriminator_auc | ", "| generator")
     for part in (
         "* `--num_train_steps`: `6`\n",
         "text.txt`",

@@ -1,10 +1,21 @@
 """Building a system from flags: classes, schedules, phases, optimizers."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from electra_tf.config import fields
+from electra_tf.pretraining import (
+    Electra,
+    Electric,
+    GumbelElectra,
+    MaskedLM,
+    ReinforceElectra,
+    TwoTowerGenerator,
+    UnigramGenerator,
+)
 from electra_tf.systems import build
 from tests import tiny
 from tests.flag_parsing import SMALL, parse
@@ -12,32 +23,71 @@ from tests.flag_parsing import SMALL, parse
 ROOT = Path(__file__).parents[2]
 OBJECTIVES = ROOT / "configs" / "objectives"
 VOCAB = 61
-
-
 SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
+FILES = sorted(path.stem for path in OBJECTIVES.glob("*.cfg"))
+# (model class, generator class, phase names) of files other than plain Electra.
+CLASSES = {
+    "electric": (Electric, TwoTowerGenerator, ["electric"]),
+    "generator_unigram": (Electra, UnigramGenerator, ["electra"]),
+    "gumbel": (GumbelElectra, MaskedLM, ["electra"]),
+    "reinforce": (ReinforceElectra, MaskedLM, ["electra"]),
+    "two_stage": (Electra, MaskedLM, ["generator", "discriminator"]),
+    "electra_15": (Electra, MaskedLM, ["electra_15"]),
+}
 
 
-def config_of(name, *arguments, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def config_of(name, *arguments):
     return parse(f"--flagfile=configs/objectives/{name}.cfg", *arguments)
 
 
-def test_settings_of_the_flagfiles_arrive(monkeypatch):
-    annealed = config_of("reinforce_annealed", monkeypatch=monkeypatch)
+@pytest.mark.parametrize("name", FILES)
+def test_differs_from_tiny_only_in_flags_of_the_file(name):
+    path = OBJECTIVES / f"{name}.cfg"
+    config, base = (
+        fields.to_flat(parse(f"--flagfile={file}"))
+        for file in (path, "configs/tiny.cfg")
+    )
+    assert config.pop("model_dir") == f"runs/{name}"
+    assert config.pop("data_dir") == "runs/tiny/data"
+    differs = {flag for flag, value in config.items() if value != base[flag]}
+    given = re.findall(r"^--(\w+)", path.read_text(), re.MULTILINE)
+    given = {flag if flag in config else flag.removeprefix("no") for flag in given}
+    assert differs <= given
+    assert given - {"flagfile", "model_dir", "data_dir"} <= config.keys()
+    assert bool(differs) == (name != "electra")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_builds_what_it_says(name):
+    steps = ["--generator_steps=4"] if name.startswith("two_stage") else []
+    config = parse(f"--flagfile={OBJECTIVES}/{name}.cfg", *SMALL, *steps)
+    phases = build.compiled_phases(config, VOCAB, special_ids=(2, 3, 4))
+    model_class, generator_class, names = CLASSES[name]
+    model = phases[-1].model
+    assert type(model) is model_class
+    assert type(model.generator) is generator_class
+    assert [phase.name for phase in phases] == names
+    assert sum(phase.steps for phase in phases) == 10
+    for phase in phases:
+        assert phase.model.optimizer.learning_rate == 0  # the schedule of a first step
+
+
+def test_settings_of_the_flagfiles_arrive():
+    annealed = config_of("reinforce_annealed")
     mixture = build.adversarial_weight(annealed)
     shares = [float(mixture(step)) for step in (0, 650, 1300, 1950, 2600)]
     assert shares == [0, 0, 0.5, 1, 1]
     at_once = parse("--training=reinforce", "--adversarial_start=3")
     mixture = build.adversarial_weight(at_once)
     assert [float(mixture(step)) for step in (0, 2, 3, 4)] == [0, 0, 1, 1]
-    fast = config_of("fast_electra", monkeypatch=monkeypatch)
+    fast = config_of("fast_electra")
     temperature = build.sampler(fast).temperature
     expected = [1 + np.exp(-step / 260) for step in (0, 260, 2600)]
     found = [float(temperature(step)) for step in (0, 260, 2600)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     # A frozen generator that samples without dropout needs one pass.
     assert fast.generator_encoder.dropout == 0
-    clean = config_of("sampling_without_dropout", monkeypatch=monkeypatch)
+    clean = config_of("sampling_without_dropout")
     assert clean.samples_apart
     assert not fast.samples_apart
 

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from electra_tf.config import fields
-from electra_tf.config.choices import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
 from electra_tf.config.pretraining import GeneratorConfig, PretrainConfig
+from electra_tf.config.validation import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
 from electra_tf.data.masking import Masking
 from electra_tf.systems import build, costs
 

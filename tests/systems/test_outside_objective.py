@@ -12,8 +12,7 @@ import pytest
 
 from electra_tf import files
 from electra_tf.runs import curves, pretraining
-from electra_tf.training.cards import metric_cards
-from electra_tf.training.sinks import Progress
+from electra_tf.training.sinks import Progress, metric_cards
 from tests import tiny
 from tests.end_to_end.conftest import text  # noqa: F401
 from tests.end_to_end.in_process import config_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.config import choices, fields
+from electra_tf.config import fields, validation
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.systems import build
 from tests import tiny
@@ -46,8 +46,8 @@ BESIDES = {
 SYSTEMS = {
     name: {kind: name, **BESIDES.get(name, {})}
     for kind, table in (
-        ("objective", choices.OBJECTIVES),
-        ("training", choices.TRAININGS),
+        ("objective", validation.OBJECTIVES),
+        ("training", validation.TRAININGS),
     )
     for name in table
     if name != "joint"
@@ -118,11 +118,14 @@ def assert_same(name, cut, steps, lengths=LENGTHS):
 
 
 def test_every_row_is_in_a_system():
-    for kind, table in (("sharing", choices.SHARINGS), ("training", choices.TRAININGS)):
+    for kind, table in (
+        ("sharing", validation.SHARINGS),
+        ("training", validation.TRAININGS),
+    ):
         default = {"sharing": "tied", "training": "joint"}[kind]
         assert {x.get(kind, default) for x in SYSTEMS.values()} == set(table)
     assert {x.get("objective", "electra") for x in SYSTEMS.values()} == set(
-        choices.OBJECTIVES
+        validation.OBJECTIVES
     )
 
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import electra_tf as et
 from electra_tf.config import fields
-from electra_tf.config.choices import SHARINGS
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.validation import SHARINGS
 from electra_tf.layers import TextEmbedding
 from electra_tf.systems import build
 from electra_tf.training.checkpoints import (

@@ -263,7 +263,7 @@ def test_signal_saves_and_stops_in_order(number):
     logger = cb.StepLogger(100, [record(rows)])
     fit(make_model(), numbered(1, 9), [logger, SendSignal(number, 3), checkpoints])
     assert store.saved == [4]
-    assert checkpoints.stopped_by_signal == signal.Signals(number).name
+    assert checkpoints.stop.requested == signal.Signals(number).name
     assert losses(rows) == [(1, 1.0), (4, 3.0)]
     assert signal.getsignal(number) is before
 

@@ -143,8 +143,10 @@ def test_multipliers_scale_update_and_decay(form):
     assert_close(values(variables), weights)
 
 
-def test_multiplier_errors():
+def test_errors():
     variables = make_variables()
+    with pytest.raises(ValueError, match="None for no clipping"):
+        AdamW(clip_norm=0.0)
     with pytest.raises(ValueError, match="names kernal, which is not"):
         AdamW(0.1, learning_rate_multipliers={"kernal": 2.0}).build(variables)
     with pytest.raises(ValueError, match=r"multipliers 0.5 and 0.7"):
@@ -199,11 +201,6 @@ def test_index_counts_variables_without_gradient():
     with pytest.warns(UserWarning, match="Gradients do not exist"):
         optimizer.apply(gradients, variables)
     assert optimizer.nonfinite_variable() == "gamma"
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="None for no clipping"):
-        AdamW(clip_norm=0.0)
 
 
 def make_data(steps=4, batch=8):

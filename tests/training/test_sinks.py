@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.training import sinks
-from electra_tf.training.cards import metric_cards
+from electra_tf.training.sinks import metric_cards
 
 WINDOW = {
     "loss": 25.11,
