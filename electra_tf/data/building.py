@@ -54,6 +54,8 @@ def build(
     Raises ``ValueError`` if the vocabulary or the corpus is not usable, or the folder
     holds records of other settings.
     """
+    if not config.output_dir:
+        raise UserError("records need a folder: set output_dir.")
     if paths.is_remote(config.output_dir):
         raise UserError(
             f"records cannot be built in {config.output_dir}: build them in a local "
@@ -173,7 +175,7 @@ def _prepare(
     if manifest.exists():
         there = records.read_manifest(folder).settings
         text = there.get("corpus_sha256")
-        is_installed = config.corpus == ("installed",)
+        is_installed = list(config.corpus) == ["installed"]
         is_installed = is_installed and _is_built_from(config.corpus, folder)
         if is_installed and settings.get("corpus_sha256") != text:
             log(

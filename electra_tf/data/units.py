@@ -150,6 +150,8 @@ def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
     for unit in units:
         with np.load(job.file(unit, READ)) as arrays:
             read.append(dict(arrays))
+        # Without --dedup=near, version 0.2 stored an array of shape [documents, 0].
+        read[-1]["signatures"] = read[-1]["signatures"].reshape(-1, selection.HASHES)
     hashes, verdicts, signatures = (
         np.concatenate([arrays[name] for arrays in read])
         for name in ("hashes", "verdicts", "signatures")
@@ -274,7 +276,7 @@ def _run_units(
         except concurrent.futures.process.BrokenProcessPool as error:
             raise OSError(
                 "a worker process died, perhaps for lack of memory. Run the same again "
-                "to resume, with fewer processes."
+                "to resume, on fewer cores (taskset)."
             ) from error
         except BaseException:
             # Otherwise the pool would build all queued units before it exits.

@@ -13,6 +13,7 @@ from electra_tf.folders.models import HUGGING_FACE_FILES
 
 # Downloaded besides the weights.
 _SMALL = ("*.json", "vocab.txt")
+_DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -74,8 +75,12 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
     # NumPy lacks some types.
     except (SafetensorError, AttributeError) as error:
         raise UserError(f"{path} is damaged, or quantized: {error}.") from error
-    if quantized := [name for name, x in arrays.items() if x.dtype.itemsize < 2]:
-        raise UserError(f"{path} is quantized: {quantized[0]} has 8 bits.")
+    for name, array in arrays.items():
+        if array.dtype.name not in _DTYPES:
+            raise UserError(
+                f"{path} may be quantized: {name} has the type {array.dtype.name}; "
+                f"known are {', '.join(_DTYPES)}."
+            )
     return arrays
 
 
