@@ -229,7 +229,6 @@ GONE = {
     *(("run_pretraining", f"--{name}") for name in IGNORED),
     *(("records", flag) for flag in ("--tfds_data_dir", "--num_processes")),
     ("predict", "--jsonl"),
-    *(("inspect", f"--{flag}") for flag in ("html", "overwrite")),
     *(("inspect", f"--{flag}") for flag in ("temperature", "vocab_file")),
     *(("inspect", f"--{no}lower_case") for no in ("", "no-")),
     *(("inspect", f"--{no}strip_accents") for no in ("", "no-")),

@@ -1,7 +1,6 @@
 """The analyze command: report.html, report.json and one-line errors."""
 
 import contextlib
-import html.parser
 import io
 import json
 import os
@@ -24,6 +23,7 @@ from electra_tf.cli import note
 from electra_tf.config.commands import PARTS, AnalyzeConfig
 from electra_tf.pretraining import Electric
 from tests import tiny, tiny_run
+from tests.analysis.test_output import Document
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS
 
@@ -32,30 +32,6 @@ BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 TEXT = (
     "a good movie <b>was</b> not awful\n\nthe song is fine\n\nbad book was not good\n"
 )
-
-
-class Document(html.parser.HTMLParser):
-    """Checks that tags close in order; collects text and attributes."""
-
-    VOID = frozenset({"meta", "br", "img"})
-
-    def __init__(self, source):
-        super().__init__()
-        self.open, self.text, self.attributes = [], [], []
-        self.feed(source)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, *pair) for pair in attrs]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +186,9 @@ def test_charts_show_the_table():
     points = render.figure(table, Chart("t", "panel", "y", kind="points"))
     names = [label.get_text() for label in points.axes[0].get_xticklabels()]
     assert names == ["a", "b"]
+    square = table.iloc[:2]
+    heat = render.figure(square, Chart("t", "x", "series", kind="heat", color="y"))
+    assert heat.axes[0].images[0].get_array().tolist() == [[0.2, 0.4]]
 
 
 def test_the_extra_is_named_if_it_is_missing(model, tmp_path, monkeypatch):
