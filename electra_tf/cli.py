@@ -516,8 +516,8 @@ class Progress:
 def lines_of(stream: Iterable[str]) -> Iterator[str]:
     """Yields the nonblank lines of standard input, without line ends."""
     try:
-        for line in filter(str.strip, stream):
-            yield line.removeprefix("\ufeff").rstrip("\r\n")
+        lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in stream)
+        yield from filter(str.strip, lines)
     except UnicodeDecodeError as error:
         raise UserError(
             f"standard input is not UTF-8 at byte {error.start}. Convert it, for "
