@@ -66,7 +66,7 @@ class Entry(Generic[_Config]):
     def settings(self) -> dict[str, Any]:
         """Returns the flags, with values, that must be equal in all runs."""
         return {
-            name: list(value) if isinstance(value, tuple) else value
+            name: value
             for name, value in fields.to_flat(self.config).items()
             if name not in _MAY_DIFFER[type(self.config)]
         }
@@ -278,29 +278,26 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
             parts.append(part)
     is_needed = bool(parts) and not (folder / ENCODER).exists()
     if is_needed or store.find(system.name, seed) is None:
-        config = _run_config(plan, system, seed, folder)
+        data = system.config.data
+        vocab_file = data.vocab_file
+        # Existing records have their vocabulary beside them.
+        if not (vocab_file or data.records):
+            data_dir = data.data_dir or f"{plan.config.output_dir}/data"
+            vocab_file = f"{data_dir}/vocab.txt"
+        config = fields.to_flat(system.config) | {
+            "model_dir": str(folder),
+            "seed": seed,
+            "records": plan.data.train_files,
+            "eval_records": plan.data.eval_files,
+            "vocab_file": vocab_file,
+            "keep_checkpoints": 1,
+            "overwrite": False,
+            "dry_run": False,
+        }
         parts.insert(0, {"kind": "pretrain", **about, "config": config})
     return about | {
         "folder": str(folder),
         "is_untrained": system.name == UNTRAINED,
         "flops": plan.flops(system),
         "parts": parts,
-    }
-
-
-def _run_config(plan: Plan, system: System, seed: int, folder: Path) -> dict[str, Any]:
-    config, data = plan.config, system.config.data
-    vocab_file = data.vocab_file
-    # Existing records have their vocabulary beside them.
-    if not (vocab_file or data.records):
-        vocab_file = f"{data.data_dir or f'{config.output_dir}/data'}/vocab.txt"
-    return fields.to_flat(system.config) | {
-        "model_dir": str(folder),
-        "seed": seed,
-        "records": plan.data.train_files,
-        "eval_records": plan.data.eval_files,
-        "vocab_file": vocab_file,
-        "keep_checkpoints": 1,
-        "overwrite": False,
-        "dry_run": False,
     }

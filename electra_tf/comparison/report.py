@@ -1,4 +1,8 @@
-"""Scores of all runs, and the tables of ``table.md``."""
+"""Scores of all runs, with the tables of ``table.md`` and the figure ``scores.png``.
+
+Systems below a threshold of pretraining progress are not ranked: they have learned
+little more than token frequencies, and a probe measures how fast words are memorized.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
+import matplotlib.figure
+from scipy import stats
+
 from electra_tf import cli
-from electra_tf.comparison import statistics, threshold
+from electra_tf.comparison import statistics
 from electra_tf.comparison.plan import UNTRAINED, Plan
-from electra_tf.comparison.runner import describe
-from electra_tf.comparison.store import Row, Store
+from electra_tf.comparison.store import Row, Store, describe
+from electra_tf.pretraining.metrics import COPYING
 from electra_tf.systems import costs
 
 AVERAGE = "average"
+_AUC, _NATS = "replaceable_auc", "masked_lm_loss"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +67,25 @@ class Scores:
 
     @property
     def below(self) -> dict[str, str]:
-        """Systems below the threshold, with their AUC or gain in nats."""
-        runs = {row.name: self.runs(row.name) for row in self.plan.rows}
-        return threshold.below(self.plan, runs)
+        """Systems below the threshold, with their mean AUC or gain in nats.
+
+        Systems without held-out AUC over replaceable tokens and without masked LM loss
+        have no threshold, like rows of older versions. Electric has no threshold: even
+        optimal energies cannot separate noise that is as likely as text.
+        """
+        config, values = self.plan.config, {}
+        for system in self.plan.systems:
+            if system.config.objective.objective == "electric":
+                continue
+            runs = self.runs(system.name)
+            # NaN is null in the file.
+            aucs = [x for run in runs if (x := run["held_out"].get(_AUC)) is not None]
+            gains = [gain for run in runs if (gain := _gain(run)) is not None]
+            if aucs and fmean(aucs) < config.threshold_auc:
+                values[system.name] = f"AUC {fmean(aucs):.3f}"
+            elif gains and fmean(gains) < config.threshold_nats:
+                values[system.name] = f"{fmean(gains):.2f} nats"
+        return values
 
     def baseline(self, column: str) -> float | None:
         """Returns the score of the majority baseline, or of chance for pairs."""
@@ -90,6 +114,14 @@ class Scores:
         return differences
 
 
+def _gain(row: Row) -> float | None:
+    """Returns the gain of a masked LM over the best trivial predictor, in nats."""
+    nats, trivial = row["held_out"].get(_NATS), row.get("trivial") or {}
+    names = (_NATS, f"{_NATS}{COPYING}")
+    known = [x for name in names if (x := trivial.get(name)) is not None]
+    return min(known) - nats if known and nats is not None else None
+
+
 def markdown(plan: Plan, store: Store) -> str:
     """Returns the report of a comparison as Markdown."""
     scores, config = Scores(plan, store), plan.config
@@ -110,7 +142,7 @@ def markdown(plan: Plan, store: Store) -> str:
     parts, below = [heading, cost_table(plan, runs)], scores.below
     if plan.probes:
         parts.append(_score_table(scores))
-        parts += [threshold.explain(plan, below)] if below else []
+        parts += [_below_threshold(scores)] if below else []
         parts += [] if config.reference in below else _difference_tables(scores)
     parts += [_held_out_table(scores), _failures(scores)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -152,6 +184,18 @@ def _score_table(scores: Scores) -> str:
         "## Scores\n\nMean ± standard deviation over the pretraining seeds.\n\n"
         + table(["system", *scores.columns, "seeds"], lines)
         + (f"\n\n{metrics}." if metrics else "")
+    )
+
+
+def _below_threshold(scores: Scores) -> str:
+    config = scores.plan.config
+    below = ", ".join(f"{system} ({value})" for system, value in scores.below.items())
+    return (
+        f"**Below threshold: {below}.** A discriminator needs an AUC of "
+        f"{config.threshold_auc:g} over the tokens that can be replaced, a masked LM "
+        f"{config.threshold_nats:g} nats below the best trivial predictor "
+        "(--threshold_auc, --threshold_nats). These systems are not ranked: use "
+        "a larger --budget."
     )
 
 
@@ -243,3 +287,31 @@ def spread(values: Sequence[float]) -> str:
 def signed(value: float) -> str:
     """Formats a number with its sign; "" for NaN."""
     return "" if math.isnan(value) else f"{value:+.2f}"
+
+
+def figure(scores: Scores) -> matplotlib.figure.Figure | None:
+    """Draws a dot per seed, means and t intervals; returns None without scores."""
+    # `scores.main` needs at least one probe.
+    rows = scores.plan.rows if scores.columns else ()
+    shown = [row.name for row in rows if scores.all(row.name, scores.main)]
+    if not shown:
+        return None
+    size = (6.5, max(3.2, 0.42 * len(shown) + 1.6))
+    made = matplotlib.figure.Figure(figsize=size, layout="constrained")
+    axis = made.subplots()
+    for height, name in enumerate(reversed(shown)):
+        values = scores.all(name, scores.main)
+        axis.scatter(values, [height - 0.18] * len(values), s=10, color="0.6")
+        error = None
+        if len(values) > 1:
+            quantile = stats.t.ppf((1 + statistics.CONFIDENCE) / 2, len(values) - 1)
+            error = quantile * stats.sem(values)
+        axis.errorbar(fmean(values), height, xerr=error, fmt="o", color="C0", capsize=3)
+    axis.set_yticks(range(len(shown)), shown[::-1])
+    axis.set_ylim(-0.7, len(shown) - 0.3)
+    axis.set_xlabel(
+        f"{scores.main}, mean over seeds with {statistics.CONFIDENCE:.0%} interval"
+    )
+    axis.set_title("At the end of training", loc="left", fontsize=10.5)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    return made

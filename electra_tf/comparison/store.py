@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf import files
+from electra_tf import cli, files
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
@@ -131,6 +131,18 @@ def identity(row: Mapping[str, Any]) -> Row:
 def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Returns the key of a row's run or probe."""
     return tuple(row.get(name) for name in _KEY)
+
+
+def describe(row: Row) -> str:
+    """Formats a row of the results as a sentence."""
+    about = f"{row['system']} seed {row['seed']}"
+    what = row.get("probe") or "pretraining"
+    if "failure" in row:
+        return f"{about}: {what} FAILED: {row['failure']}"
+    took = cli.duration(row["seconds"])
+    if row["kind"] == "probe":
+        return f"{about}: {what} {row['score']:.2f} ({row['metric']}), {took}"
+    return f"{about}: {row['steps']:,} steps in {took}"
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

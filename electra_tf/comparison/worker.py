@@ -43,7 +43,15 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
     for part in job["parts"]:
         is_run = part["kind"] == "pretrain"
         try:
-            row = _pretrained(job, part) if is_run else _probed(job, part)
+            if is_run:
+                row = _pretrained(job, part)
+            else:
+                # Earlier models leave memory and a global dtype policy behind.
+                keras.backend.clear_session()
+                gc.collect()
+                keras.mixed_precision.set_global_policy("float32")
+                is_scored = part["command"] == "score"
+                row = _paired(job, part) if is_scored else _finetuned(job, part)
         except Exception as error:  # A failure must not stop other runs.
             traceback.print_exception(error)
             text = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
@@ -93,14 +101,6 @@ def training_seconds(rows: list[Row], tokens_per_step: int) -> float:
             seconds += done / row["tokens_per_second"]
         previous = row["step"]
     return seconds
-
-
-def _probed(job: Job, part: Mapping[str, Any]) -> Row | None:
-    # Earlier models leave memory and a global dtype policy behind.
-    keras.backend.clear_session()
-    gc.collect()
-    keras.mixed_precision.set_global_policy("float32")
-    return (_paired if part["command"] == "score" else _finetuned)(job, part)
 
 
 def _paired(job: Job, part: Mapping[str, Any]) -> Row:

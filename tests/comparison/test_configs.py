@@ -60,9 +60,3 @@ def test_flags_of_the_command_line_come_after_the_file():
     assert found["electra"].encoder.hidden_size == 256
     assert found["wide_mask"].masking.mask_rate == 0.4
     assert config.seeds == 2
-
-
-def test_defaults_and_help():
-    assert read() == CompareConfig()
-    leaves = [leaf for _, leaf in fields.fields(CompareConfig)]
-    assert all(leaf.metadata["help"] for leaf in leaves)

@@ -8,9 +8,8 @@ import types
 import numpy as np
 import pytest
 
-from electra_tf.comparison import picture
 from electra_tf.comparison.plan import Plan, budgeted, probes, systems
-from electra_tf.comparison.report import Scores, markdown
+from electra_tf.comparison.report import Scores, figure, markdown
 from electra_tf.comparison.store import Store
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.systems import costs
@@ -213,9 +212,9 @@ def test_damaged_stores_are_refused(tmp_path):
 
 def test_picture(tmp_path):
     store = Store(tmp_path)
-    assert picture.figure(Scores(plan(), store)) is None
+    assert figure(Scores(plan(), store)) is None
     fill(store)
-    (axis,) = picture.figure(Scores(plan(), store)).axes
+    (axis,) = figure(Scores(plan(), store)).axes
     names = [text.get_text() for text in axis.get_yticklabels()]
     assert names == ["untrained", "mlm", "electra"]
     means = [each.lines[0].get_xdata()[0] for each in axis.containers]

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from electra_tf.comparison import runner
+from electra_tf.comparison import compare
 from electra_tf.comparison.store import Store
 
 # Replaces the worker; the job's name selects the behavior.
@@ -45,18 +45,18 @@ def job(name, folder, seed=0):
 
 @pytest.fixture
 def worker(monkeypatch):
-    real = runner.subprocess.Popen
+    real = compare.subprocess.Popen
 
     def start(command, **options):
         assert command[1:] == ["-m", "electra_tf.comparison.worker"]
         return real([sys.executable, "-S", "-c", WORKER], **options)
 
-    monkeypatch.setattr(runner.subprocess, "Popen", start)
+    monkeypatch.setattr(compare.subprocess, "Popen", start)
 
 
 def run(jobs, folder, workers=1, after=lambda: None):
     store, lines = Store(folder), []
-    assert runner.run(jobs, store, workers, lines.append, after) is None
+    assert compare.run_jobs(jobs, store, workers, lines.append, after) is None
     return store, lines
 
 
@@ -97,7 +97,7 @@ def test_a_signal_stops_the_processes_and_loses_nothing(worker, tmp_path):
             os.kill(os.getpid(), 15)
 
     jobs = [job("waits", tmp_path), job("never", tmp_path)]
-    assert runner.run(jobs, store, 1, log, lambda: None) == "SIGTERM"
+    assert compare.run_jobs(jobs, store, 1, log, lambda: None) == "SIGTERM"
     assert [row["system"] for row in store.rows("pretrain")] == ["waits"]
     assert not store.rows("probe")
     assert not store.failures()
@@ -107,8 +107,8 @@ def test_cores_are_shared_among_the_processes(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    assert "OMP_NUM_THREADS" not in runner._environment(1)
-    assert runner._environment(4)["OMP_NUM_THREADS"] == "2"
-    assert runner._environment(20)["TF_NUM_INTRAOP_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in compare._environment(1)
+    assert compare._environment(4)["OMP_NUM_THREADS"] == "2"
+    assert compare._environment(20)["TF_NUM_INTRAOP_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert runner._environment(4)["OMP_NUM_THREADS"] == "5"
+    assert compare._environment(4)["OMP_NUM_THREADS"] == "5"
