@@ -26,7 +26,7 @@ from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.interop import convert
 from electra_tf.interop.networks import Imported, Source, Tower
-from electra_tf.runs.health import HealthWarnings
+from electra_tf.runs.report import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
@@ -342,7 +342,7 @@ def training(subject: Subject) -> Iterator[Finding]:
     rate = subject.flags.get("mask_rate", 0.15)
     # A rule needs several metrics, which a damaged row lacks.
     with contextlib.suppress(KeyError):
-        HealthWarnings(rate, min_steps=0, windows=1, log=messages.append)(done, known)
+        HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
     auc = known.get("replaceable_auc", known.get("discriminator_auc", 1.0))
     for message in messages:
         text, _, advice = message.partition(". ")

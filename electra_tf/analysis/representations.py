@@ -22,7 +22,7 @@ from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.runs import frozen, linear
+from electra_tf.runs import frozen
 from electra_tf.tasks.tagging import word_rows
 
 _REPLACED_SHARE = 0.15
@@ -91,16 +91,16 @@ def probe(
     training = halves(sentences, seed)
     if len(np.unique(numbers[training])) < 2:
         raise UserError("all words have the same class: a probe needs two.")
-    fitted, gold, loss = numbers[training], numbers[~training], linear.LOSSES["tagging"]
+    fitted, gold, loss = numbers[training], numbers[~training], frozen.LOSSES["tagging"]
     count = len(classes)
     own = states[:, training]
     shift, scale = frozen.standardize(own)
     held_out = (states[:, ~training] - shift) / scale
     mean = own.mean(0, keepdims=True)
-    strength = linear.choose_strength(mean, fitted, sentences[training], count, loss)
+    strength = frozen.choose_strength(mean, fitted, sentences[training], count, loss)
     scores = []
     for layer, rest in zip(own, held_out, strict=True):
-        model = linear.fit(layer[np.newaxis], fitted, count, loss, strength=strength)
+        model = frozen.fit(layer[np.newaxis], fitted, count, loss, strength=strength)
         logits = model(rest[np.newaxis])
         if is_detection:
             scores.append(roc_auc(gold == 1, logits[:, 1] - logits[:, 0]))

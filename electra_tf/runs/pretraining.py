@@ -32,7 +32,6 @@ from electra_tf.pretraining.base import Phase, remaining
 from electra_tf.pretraining.metrics import trivial_scores
 from electra_tf.runs import report, warm_start
 from electra_tf.runs.curves import plot_curves
-from electra_tf.runs.health import HealthWarnings
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
 from electra_tf.training import callbacks, sinks
@@ -324,10 +323,10 @@ def _sinks(
     return (
         metrics,
         sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD),
-        HealthWarnings(
+        report.HealthWarnings(
             config.sampled_rate,
+            lambda text: log(f"warning: {text}"),
             min_steps=begin + min(5000, last_phase.steps // 2),
-            log=lambda text: log(f"warning: {text}"),
         ),
     )
 

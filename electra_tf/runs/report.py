@@ -1,17 +1,20 @@
-"""Reports of a pretraining run: sizes, costs and held-out metrics."""
+"""Reports of a pretraining run: sizes, costs, held-out metrics and warnings."""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 
+from electra_tf.cli import Log
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.records import Manifest
 from electra_tf.folders.pretraining import TENSORBOARD, PretrainingFolder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.base import learned_weights
+from electra_tf.pretraining.metrics import entropy
 from electra_tf.systems import costs
 from electra_tf.training.sinks import metric_cards
 
@@ -27,18 +30,8 @@ def summary(
 ) -> str:
     """Summarizes the objective, model and data of a run."""
     encoder = config.encoder
-    # Shows settings that differ from these values.
-    choices = {
-        "generator": (config.generator.generator, "masked_lm"),
-        "sharing": (config.generator.sharing, "tied"),
-        "training": (config.training.training, "joint"),
-        "freeze_generator": (config.training.freeze_generator, False),
-        "sentence_weight": (config.objective.sentence_weight, 0.0),
-    }
-    other = [f"{n}={value}" for n, (value, usual) in choices.items() if value != usual]
     lines = [
-        f"{', '.join([config.objective.objective, *other])}: "
-        f"{parameters(model):,} parameters; encoder "
+        f"{config.objective.objective}: {parameters(model):,} parameters; encoder "
         f"{encoder.num_layers} layers x {encoder.hidden_size}, "
         f"{vocab_size:,} tokens in the vocabulary"
     ]
@@ -124,3 +117,73 @@ def next_steps(folder: PretrainingFolder) -> str:
         f"--encoder={folder.model_path('encoder')}\n"
         f"  tensorboard --logdir={folder.path / TENSORBOARD}"
     )
+
+
+class HealthWarnings:
+    """Warns once about a collapsed discriminator or too strong a generator.
+
+    One of ``training.sinks``. A rule must hold for ``windows`` consecutive windows
+    after ``min_steps``:
+
+    - collapse: AUC below 0.55, and a loss no better than the entropy of the base rate.
+      Both count replaceable tokens only, if the logs have them. Low recall alone is
+      normal: 0.05 at 5,000 steps with an AUC of 0.68 is healthy. Replaced-token
+      detection only.
+    - strong generator: fewer than 30 % of the masked tokens are replaced. About 40 % is
+      usual at the end of training (6 % of all tokens at a mask rate of 15 %).
+
+    ``mask_rate`` is the fraction of real tokens that are masked.
+    """
+
+    def __init__(self, mask_rate: float, log: Log, *, min_steps: int, windows: int = 5):
+        self._mask_rate = mask_rate
+        self._log = log
+        self._min_steps = min_steps
+        self._windows = windows
+        self._counts = collections.Counter()
+
+    def __call__(self, step: int, values: Mapping[str, float]) -> None:
+        """Warns if a rule has held for enough consecutive windows."""
+        rules = {
+            "discriminator_auc": self._collapse,
+            "replaced_fraction": self._strong_generator,
+        }
+        for metric, rule in rules.items():
+            count = self._counts[metric]
+            # Held-out rows lack these metrics. A rule that has warned stays silent.
+            if step < self._min_steps or metric not in values or count == self._windows:
+                continue
+            message = rule(values)
+            self._counts[metric] = count + 1 if message else 0
+            if self._counts[metric] == self._windows:
+                self._log(f"step {step}: {message}")
+
+    def _collapse(self, values: Mapping[str, float]) -> str | None:
+        auc, loss = values["discriminator_auc"], values["discriminator_loss"]
+        # Fraction of replaced tokens in the discriminator's loss.
+        replaced = values.get("replaced_masked_fraction", values["replaced_fraction"])
+        chance = entropy(replaced)
+        if "replaceable_auc" in values:
+            auc, loss = values["replaceable_auc"], values["replaceable_loss"]
+            chance = entropy(values["replaced_replaceable_fraction"])
+        if auc >= 0.55 or loss < 0.98 * chance:
+            return None
+        return (
+            f"the discriminator does not tell replaced tokens from real ones (AUC "
+            f"{auc:.3f}, loss {loss:.4f} where a constant guess has {chance:.4f}). "
+            "Lower the learning rate or lengthen the warm-up; if the generator was "
+            "trained first, start the discriminator from its weights; check that "
+            "discriminator_weight is 50."
+        )
+
+    def _strong_generator(self, values: Mapping[str, float]) -> str | None:
+        replaced = values["replaced_fraction"]
+        if replaced >= 0.3 * self._mask_rate:
+            return None
+        return (
+            f"the generator guesses so well that only {replaced:.1%} of the tokens are "
+            f"replaced at a mask rate of {self._mask_rate:.0%}, which leaves the "
+            "discriminator little to learn from. Use a smaller generator (1/4 to 1/2 "
+            "of the discriminator's width), a higher mask rate (25 % in ELECTRA-Large) "
+            "or a higher sampling temperature."
+        )

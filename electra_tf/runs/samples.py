@@ -24,22 +24,22 @@ def text_sample(
     tensors |= model.examine(batch, seed=tf.constant([0, 0]))
     arrays = {name: value.numpy() for name, value in tensors.items()}
     tokens = np.array(tokens, dtype=object)
-    render = _verdicts if "replaced_probability" in arrays else _predictions
     texts = []
-    for row in range(min(_ROWS, len(arrays["input_mask"]))):
-        real = arrays["input_mask"][row] > 0
-        if real.any():
-            texts.append(render(tokens, {k: v[row][real] for k, v in arrays.items()}))
+    for number in range(min(_ROWS, len(arrays["input_mask"]))):
+        real = arrays["input_mask"][number] > 0
+        row = {name: values[number][real] for name, values in arrays.items()}
+        if real.any() and "replaced_probability" in row:
+            texts.append(
+                verdict_table(
+                    tokens[row["original_ids"]],
+                    tokens[row["corrupted_ids"]],
+                    probabilities=row["replaced_probability"],
+                    is_masked=row["is_masked"],
+                )
+            )
+        elif real.any():
+            texts.append(_predictions(tokens, row))
     return "\n\n\n".join(texts) + "\n"
-
-
-def _verdicts(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    return verdict_table(
-        list(tokens[row["original_ids"]]),
-        list(tokens[row["corrupted_ids"]]),
-        probabilities=list(row["replaced_probability"]),
-        is_masked=list(row["is_masked"]),
-    )
 
 
 def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
@@ -97,47 +97,26 @@ def verdict_table(
     All sequences have one entry per token. ``width`` is the number of columns to fill,
     without the row names. The lines end in a summary.
     """
-    cells = [
-        _cell(*token)
-        for token in zip(original, corrupted, probabilities, is_masked, strict=True)
-    ]
-    lines, used = [[]], 0
-    for cell in cells:
-        if lines[-1] and used + cell.width > width:
-            lines.append([])
+    names = ("original", "masked", "sampled", "P(replaced) %")
+    lines, used, counts = [], width, collections.Counter()
+    tokens = zip(original, corrupted, probabilities, is_masked, strict=True)
+    for token, other, probability, masked in tokens:
+        verdict = (token != other, bool(probability > 0.5))
+        counts[verdict] += 1
+        sampled = other if token != other else "=" if masked else ""
+        score = f"{VERDICTS[verdict].mark}{100 * probability:.0f}"
+        cells = (token, "^" if masked else "", sampled, score)
+        size = max(map(len, cells))
+        if used + size > width:
+            lines.append([f"{name:>13} " for name in names])
             used = 0
-        lines[-1].append(cell)
-        used += cell.width + 1
-    blocks = [_block(line) for line in lines]
-    counts = collections.Counter(cell.verdict for cell in cells)
+        lines[-1] = [
+            f"{row} {cell:<{size}}" for row, cell in zip(lines[-1], cells, strict=True)
+        ]
+        used += size + 1
+    blocks = ["\n".join(map(str.rstrip, rows)) for rows in lines]
     summary = (
         f"{counts[key]:4}  {verdict.mark}  {verdict.meaning}"
         for key, verdict in VERDICTS.items()
     )
     return "\n\n".join([*blocks, "\n".join(summary)])
-
-
-class _Cell(NamedTuple):
-    """The four rows of one token, its verdict, and its width in characters."""
-
-    rows: tuple[str, str, str, str]
-    verdict: tuple[bool, bool]
-    width: int
-
-
-def _cell(original: str, corrupted: str, probability: float, is_masked: bool) -> _Cell:
-    is_replaced = original != corrupted
-    verdict = (is_replaced, bool(probability > 0.5))
-    score = f"{VERDICTS[verdict].mark}{100 * probability:.0f}"
-    sampled = corrupted if is_replaced else ("=" if is_masked else "")
-    rows = (original, "^" if is_masked else "", sampled, score)
-    return _Cell(rows, verdict, max(map(len, rows)))
-
-
-def _block(cells: Sequence[_Cell]) -> str:
-    names = ("original", "masked", "sampled", "P(replaced) %")
-    rows = []
-    for index, name in enumerate(names):
-        texts = [cell.rows[index].ljust(cell.width) for cell in cells]
-        rows.append(f"{name:>13}  {' '.join(texts)}".rstrip())
-    return "\n".join(rows)

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from electra_tf.runs import frozen, linear
+from electra_tf.runs import frozen
 from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification
 from electra_tf.tasks.batching import TrainingOrder
@@ -38,14 +38,14 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
     train, test = common.sentiment(60), common.sentiment(21, offset=60)
     # Some labels are wrong, so that not every score is 100.
     train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
-    monkeypatch.setattr(linear, "choose_strength", lambda *arguments, **options: 0.01)
-    fitted, fit = [], linear.fit
+    monkeypatch.setattr(frozen, "choose_strength", lambda *arguments, **options: 0.01)
+    fitted, fit = [], frozen.fit
 
     def kept(*arguments, **options):
         fitted.append(fit(*arguments, **options))
         return fitted[0]
 
-    monkeypatch.setattr(linear, "fit", kept)
+    monkeypatch.setattr(frozen, "fit", kept)
     report, folder, said = run(
         tmp_path,
         pretrained,
@@ -148,7 +148,7 @@ def test_spans_are_refused(tmp_path, pretrained):
 def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
     train = common.sentiment(60)
     train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
-    monkeypatch.setattr(linear, "choose_strength", lambda *arguments, **options: 0.01)
+    monkeypatch.setattr(frozen, "choose_strength", lambda *arguments, **options: 0.01)
     task = Classification(
         name="mood", source=None, labels=("neg", "pos"), pooling=pooling
     )
@@ -177,7 +177,7 @@ def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
     scaled = (mixed - mixed.mean(axis=0)) / scale
     peer.fit(scaled, [e.label for e in train])
     logits = mixed @ head.kernel.numpy() + head.bias.numpy()
-    # The tolerance of L-BFGS: it stops when scores are constant (``linear.py``).
+    # The tolerance of L-BFGS: it stops when scores are constant (``frozen.py``).
     found, wanted = logits[:, 1] - logits[:, 0], peer.decision_function(scaled)
     np.testing.assert_allclose(found, wanted, atol=0.4)
     assert np.ptp(wanted) > 10

@@ -1,6 +1,6 @@
 import pytest
 
-from electra_tf.runs.health import HealthWarnings
+from electra_tf.runs.report import HealthWarnings
 
 # H(0.06) = 0.2270 nats.
 COLLAPSED = {
@@ -21,9 +21,9 @@ STRONG = {
 }
 
 
-def warnings_of(windows, **kwargs):
+def warnings_of(windows, min_steps=5000):
     messages = []
-    sink = HealthWarnings(0.15, windows=3, log=messages.append, **kwargs)
+    sink = HealthWarnings(0.15, messages.append, min_steps=min_steps, windows=3)
     for index, values in enumerate(windows):
         sink(10_000 + 100 * index, values)
     return messages
