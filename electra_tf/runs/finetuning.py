@@ -37,7 +37,6 @@ from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.folders.recipe import completion
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
-from electra_tf.runs.finetuning_report import SeedResult, summary
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.runs.trainer import Trainer, Watch, brief
 from electra_tf.serving import export
@@ -106,14 +105,13 @@ def run(
         if config is None:
             return None
     job = prepare(config, log, task)
-    with files.owned(job.inputs.folder.path):
+    with files.owned(job.folder.path):
         trained = train(job)
         if trained is None:
             return None
         report = finish(job, *trained)
     took = cli.duration(time.monotonic() - began)
-    path = job.inputs.folder.path
-    log(f"seed {report['exported_seed']} is in {path}; took {took}")
+    log(f"seed {report['exported_seed']} is in {job.folder.path}; took {took}")
     return report
 
 
@@ -133,8 +131,8 @@ def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
                 encoder = fresh_copy(encoder)
             scores = frozen.scores(encoder, data, inputs.eval_batch_size, log)
             folder.record({"seed": seed, **scores[inputs.main[0]]})
-            results.append(SeedResult(seed, scores, ""))
-        report = summary(results, inputs.baseline, inputs.main)
+            results.append({"seed": seed, "scores": scores, "failure": ""})
+        report = finetuning_report.summary(results, inputs.baseline, inputs.main)
         report |= {"task": data.task.name, "init": inputs.init}
         log(finetuning_report.table(report))
         folder.finish(report)
@@ -153,6 +151,7 @@ class Inputs:
     described: Mapping[str, Any]  # Content of config.json.
     resumes: bool  # Whether the folder holds an interrupted run.
     keep: Sequence[str]  # Outputs of an earlier search.
+    exports: Sequence[str]  # Names of the files for serving.
     init: str  # "pretrained" or "random".
     seeds: range
     eval_batch_size: int
@@ -178,17 +177,15 @@ class Inputs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Job(Inputs):
     """A run that is ready to be trained.
 
     ``scorer`` predicts with a float32 copy of the model, which is also exported.
     """
 
-    inputs: Inputs
     trainer: Trainer
     watch: Watch
     scorer: Outputs
-    exports: Sequence[str]  # Names of the files for serving.
     precision: str  # Of the exports.
     max_score_loss: float  # Of int8 files.
     log: Log
@@ -199,8 +196,12 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
     if config.run.export_onnx:
         export.require_onnx()
     task = task or finetuning_tasks.task(config, log)
-    wanted = config.run
-    exports = wanted.export_saved_model or wanted.export_litert or wanted.export_onnx
+    wanted = {
+        "saved_model": config.run.export_saved_model,
+        "model.tflite": config.run.export_litert,
+        "model.onnx": config.run.export_onnx,
+    }
+    exports = [name for name, is_wanted in wanted.items() if is_wanted]
     if exports and type(task).serving_outputs is Task.serving_outputs:
         raise UserError(
             f"The task {task.name} has no serving_outputs, which exports need: pass "
@@ -252,6 +253,7 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
         described=described,
         resumes=_resumes(config, folder, described),
         keep=(SEARCHED, SEARCHING) if config.search.search else (),
+        exports=exports,
         init=config.run.init,
         seeds=range(config.run.seed, config.run.seed + config.run.seeds),
         eval_batch_size=config.run.eval_batch_size,
@@ -263,21 +265,15 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     callbacks = named_callbacks(config.run.callback)
     inputs = read(config, log, task)
     with equal_shares(config).scope():
-        trainer = _trainer(config, inputs.start, inputs.settings, inputs.data, log)
-    scorer = _scorer(trainer.model, config.run.eval_batch_size)
+        trainer = _trainer(config, inputs, log)
+    scorer = _scorer(trainer.model, inputs.eval_batch_size)
     record = _recorder(inputs.folder)
     watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
-    wanted = {
-        "saved_model": config.run.export_saved_model,
-        "model.tflite": config.run.export_litert,
-        "model.onnx": config.run.export_onnx,
-    }
     return Job(
-        inputs=inputs,
+        **vars(inputs),
         trainer=trainer,
         watch=watch,
         scorer=scorer,
-        exports=[name for name, is_wanted in wanted.items() if is_wanted],
         precision=config.run.export_precision,
         max_score_loss=config.run.max_score_loss,
         log=log,
@@ -438,22 +434,17 @@ def optimizer(
     )
 
 
-def _model(config: FinetuneConfig, data: TaskData, start: Pretrained) -> TaskModel:
-    model = data.task.build_model(start.encoder)
+def _model(config: FinetuneConfig, inputs: Inputs) -> TaskModel:
+    model = inputs.data.task.build_model(inputs.start.encoder)
     if config.recipe.lora_rank:
         model.enable_lora(config.recipe.lora_rank)
     return model
 
 
-def _trainer(
-    config: FinetuneConfig,
-    start: Pretrained,
-    chosen: Settings,
-    data: TaskData,
-    log: Log,
-) -> Trainer:
+def _trainer(config: FinetuneConfig, inputs: Inputs, log: Log) -> Trainer:
+    data, chosen = inputs.data, inputs.settings
     keras.utils.set_random_seed(config.run.seed)
-    model = _model(config, data, start)
+    model = _model(config, inputs)
     lengths = data.train_rows.lengths
     buckets = bucket_lengths(lengths, chosen.max_seq_length)
     order = TrainingOrder(lengths, config.recipe.train_batch_size, buckets)
@@ -470,7 +461,7 @@ def _trainer(
     )
 
     def start_head(model: TaskModel) -> None:
-        frozen.start_head(model, data.task, data.train_rows, config.run.eval_batch_size)
+        frozen.start_head(model, data.task, data.train_rows, inputs.eval_batch_size)
         log("the head starts as a probe of the encoder's states")
 
     return Trainer(
@@ -550,7 +541,7 @@ def searched(
     require()
     named_callbacks(config.run.callback)
     inputs = read(config, log, task)
-    whole, start = inputs.data, inputs.start
+    whole = inputs.data
     examples = [*whole.train, *whole.tuning]
     if len(examples) < _FEWEST_TO_SEARCH:
         raise UserError(
@@ -565,7 +556,7 @@ def searched(
     )
     data = TaskData(
         split,
-        start.tokenizer,
+        inputs.start.tokenizer,
         inputs.settings.max_seq_length,
         train_fraction=1,
         seed=config.run.seed,
@@ -573,21 +564,23 @@ def searched(
     )
     held_out, metric = data.examples["search"], data.task.main_metric
     baseline = data.task.baseline(data.train, held_out)
-    own = fields.to_flat(config) | dataclasses.asdict(inputs.settings)
+    values = fields.to_flat(config) | dataclasses.asdict(inputs.settings)
     log(
         f"search: trains on {len(data.train)} training examples, chooses on "
         f"{len(held_out)} others"
     )
     trials = FinetuningFolder(inputs.folder.path / SEARCHING)
     # One scorer for all trials, traced once: scoring uses no dropout.
-    scorer = _scorer(_model(config, data, start), inputs.eval_batch_size)
+    inner = dataclasses.replace(inputs, data=data)
+    scorer = _scorer(_model(config, inner), inputs.eval_batch_size)
 
     def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
         trial = config.trying(values)
         with equal_shares(config).scope():
-            begun = pretrained(trial, _discard)
-            numbers = settings(trial, data.task, begun.encoder)
-            trainer = _trainer(trial, begun, numbers, data, _discard)
+            start = pretrained(trial, _discard)
+            own = settings(trial, data.task, start.encoder)
+            own_inputs = dataclasses.replace(inner, start=start, settings=own)
+            trainer = _trainer(trial, own_inputs, _discard)
         watch = _watch(trial, data, trainer, scorer, _discard, _discard)
         folder = FinetuningFolder(trials.path / f"trial-{number}")
         failure = _trained(trainer, trial.run.seed, watch, folder, log)
@@ -599,7 +592,7 @@ def searched(
         failure = failure or data.task.failure(answers, scores, baseline)
         return Trial(values, scores[metric], failure)
 
-    flags = axes(config.search.search, own)
+    flags = axes(config.search.search, values)
     with files.owned(inputs.folder.path):
         if not _resumes(config, trials, inputs.described):
             dataclasses.replace(inputs, resumes=False, keep=()).begin()
@@ -608,7 +601,7 @@ def searched(
             trials.checkpoints.mkdir()
         search = Search(
             axes=flags,
-            first={axis.name: own[axis.name] for axis in flags},
+            first={axis.name: values[axis.name] for axis in flags},
             trials=config.search.search_trials,
             seed=config.run.seed,
             metric=metric,
@@ -652,7 +645,9 @@ def _trained(
     return failure
 
 
-def train(job: Job) -> tuple[list[SeedResult], int, dict[str, Any]] | None:
+def train(
+    job: Job,
+) -> tuple[list[dict[str, Any]], int, dict[str, Any]] | None:
     """Trains and scores the remaining seeds; returns None after a signal.
 
     Returns the results, the first seed with the best main score, and its predictions by
@@ -661,23 +656,20 @@ def train(job: Job) -> tuple[list[SeedResult], int, dict[str, Any]] | None:
     Replaces the folder's outputs unless the run resumes. The scorer ends with the
     weights of the best seed.
     """
-    inputs, folder, data = job.inputs, job.inputs.folder, job.inputs.data
-    inputs.begin()
-    (split, metric), better = inputs.main, data.task.greater_is_better
-    results = [
-        SeedResult(done["seed"], done["scores"], done["failure"])
-        for done in folder.done()
-    ]
+    folder, data = job.folder, job.data
+    job.begin()
+    (split, metric), better = job.main, data.task.greater_is_better
+    results = folder.done()
     if results:
-        job.log(f"{len(results)} of {len(inputs.seeds)} seeds are done")
+        job.log(f"{len(results)} of {len(job.seeds)} seeds are done")
 
     def best() -> int:
-        scores = (result.scores[split][metric] for result in results)
+        scores = (result["scores"][split][metric] for result in results)
         ranks = [rank(score, greater_is_better=better) for score in scores]
-        return results[ranks.index(max(ranks))].seed
+        return results[ranks.index(max(ranks))]["seed"]
 
     answers: dict[str, Any] = {}
-    for seed in inputs.seeds[len(results) :]:
+    for seed in job.seeds[len(results) :]:
         failure = _trained(job.trainer, seed, job.watch, folder, job.log)
         if failure is None:
             return None
@@ -688,17 +680,17 @@ def train(job: Job) -> tuple[list[SeedResult], int, dict[str, Any]] | None:
             own_answers[name], scores[name] = data.score(name, job.scorer)
             folder.record({"seed": seed, "split": name, **scores[name]})
         failure = failure or data.task.failure(
-            own_answers[split], scores[split], inputs.baseline[split]
+            own_answers[split], scores[split], job.baseline[split]
         )
         job.log(f"seed {seed}  {brief(scores[split])}")
         if failure:
             job.log(f"seed {seed}  FAILED: {failure}")
-        results.append(SeedResult(seed, scores, failure))
+        results.append({"seed": seed, "scores": scores, "failure": failure})
         if best() == seed:
             answers = own_answers
             _weights(job, seed).save(seed)
         # Written after the weights: a seed with this file is not trained again.
-        folder.finish_seed(dataclasses.asdict(results[-1]), best())
+        folder.finish_seed(results[-1], best())
     if _weights(job, best()).restore_latest() is None:
         raise FileNotFoundError(
             f"{folder.weights(best())} does not have the weights of seed {best()}, "
@@ -709,25 +701,21 @@ def train(job: Job) -> tuple[list[SeedResult], int, dict[str, Any]] | None:
 
 
 def _weights(job: Job, seed: int) -> CheckpointStore:
-    return CheckpointStore(
-        job.inputs.folder.weights(seed),
-        named_variables(job.scorer.model),
-        log=job.log,
-    )
+    variables = named_variables(job.scorer.model)
+    return CheckpointStore(job.folder.weights(seed), variables, log=job.log)
 
 
 def finish(
-    job: Job, results: list[SeedResult], best_seed: int, answers: Mapping[str, Any]
+    job: Job, results: list[dict[str, Any]], best_seed: int, answers: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Writes predictions, exports and report; returns the content of results.json.
 
     The arguments are the results of ``train``.
     """
-    inputs, data, model = job.inputs, job.inputs.data, job.scorer.model
-    folder, task, (main, _) = inputs.folder, data.task, inputs.main
-    report = summary(results, inputs.baseline, inputs.main)
-    report |= {"task": task.name, "exported_seed": best_seed}
-    report["init"] = inputs.init
+    folder, data, task, model = job.folder, job.data, job.data.task, job.scorer.model
+    main, metric = job.main
+    report = finetuning_report.summary(results, job.baseline, job.main)
+    report |= {"task": task.name, "exported_seed": best_seed, "init": job.init}
     job.log(finetuning_report.table(report))
     answers = dict(answers)
     for split in data.examples:
@@ -737,7 +725,7 @@ def finish(
     if len(report["failed_seeds"]) == len(results):
         job.log("every seed failed; exiting with code 1")
     # Again, with the tuned threshold.
-    folder.describe_task(task, inputs.start.tokenizer, *inputs.lengths)
+    folder.describe_task(task, job.start.tokenizer, *job.lengths)
     finetuning_report.write_predictions(data, answers, folder.path)
     if model.encoder.lora_rank:
         model.save_lora_weights(folder.path / ADAPTER)
@@ -750,21 +738,20 @@ def finish(
 
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
-    baseline = job.inputs.baseline[main]
-    metric = data.task.main_metric
-    finetuning_report.draw_curves(metric, baseline.get(metric), folder.path, job.log)
+    baseline = job.baseline[main].get(metric)
+    finetuning_report.draw_curves(metric, baseline, folder.path, job.log)
     return report
 
 
 def _export(job: Job, model: TaskModel, answers: Any, report: dict[str, Any]) -> None:
     """Writes the models for serving; ``report`` receives the scores of int8 files."""
-    inputs, task, is_int8 = job.inputs, job.inputs.data.task, job.precision == "int8"
+    task, is_int8 = job.data.task, job.precision == "int8"
     for name in job.exports:
-        path = inputs.folder.path / name
+        path = job.folder.path / name
         if name == "saved_model":
-            length = inputs.settings.max_seq_length
             precision = "float32" if is_int8 else job.precision
-            arguments = (inputs.start.tokenizer, str(path), length, precision)
+            length, _ = job.lengths
+            arguments = (job.start.tokenizer, str(path), length, precision)
             difference = export.export_saved_model(model, task, *arguments)
         else:
             is_onnx = name == "model.onnx"
@@ -788,14 +775,14 @@ def _accept(
     """
     # A file of an earlier attempt.
     path.unlink(missing_ok=True)
-    data, (split, metric) = job.inputs.data, job.inputs.main
+    data, (split, metric) = job.data, job.main
 
     def inference(inputs: Mapping[str, tf.Tensor]) -> Any:
         outputs = run({name: x.numpy() for name, x in inputs.items()})
         return outputs.get("logits", outputs)
 
     file = types.SimpleNamespace(inference=inference)
-    _, scores = data.score(split, Outputs(file, job.inputs.eval_batch_size))
+    _, scores = data.score(split, Outputs(file, job.eval_batch_size))
     after = scores[metric]
     before = data.task.score(answers, data.examples[split])[metric]
     loss = before - after if data.task.greater_is_better else after - before

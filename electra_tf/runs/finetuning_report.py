@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,28 +21,20 @@ _MOST_IN_LEGEND = 9
 Baseline = Mapping[str, Mapping[str, float]]
 
 
-@dataclasses.dataclass(frozen=True)
-class SeedResult:
-    """Scores of one seed by evaluation split and name, and its failure."""
-
-    seed: int
-    scores: Mapping[str, Mapping[str, float]]
-    failure: str  # "" if the seed did not fail.
-
-
 def summary(
-    results: Sequence[SeedResult],
+    results: Sequence[Mapping[str, Any]],
     baseline: Baseline,
     main: tuple[str, str],
 ) -> dict[str, Any]:
     """Returns median, mean and standard deviation over seeds, by split and score.
 
-    Failed seeds count, too; without them the scores would be too high. ``main`` holds
-    the main split and metric.
+    ``results`` hold the "seed", its "scores" by split and name, and its "failure", ""
+    if it did not fail. Failed seeds count, too; without them the scores would be too
+    high. ``main`` holds the main split and metric.
     """
 
     def over_seeds(split: str, name: str) -> dict[str, float]:
-        values = np.array([result.scores[split][name] for result in results])
+        values = np.array([result["scores"][split][name] for result in results])
         return {
             "median": float(np.median(values)),
             "mean": float(values.mean()),
@@ -56,14 +47,14 @@ def summary(
 
     splits = {
         split: {name: over_seeds(split, name) for name in names}
-        for split, names in results[0].scores.items()
+        for split, names in results[0]["scores"].items()
     }
     return {
         "main_split": main[0],
         "main_metric": main[1],
         "summary": splits,
-        "seeds": [dataclasses.asdict(result) for result in results],
-        "failed_seeds": [result.seed for result in results if result.failure],
+        "seeds": [*results],
+        "failed_seeds": [each["seed"] for each in results if each["failure"]],
     }
 
 

@@ -17,7 +17,7 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import OUTPUTS, FinetuningFolder
 from electra_tf.runs import finetuning
-from electra_tf.runs.finetuning_report import SeedResult, summary
+from electra_tf.runs.finetuning_report import summary
 from electra_tf.runs.finetuning_tasks import TASKS
 from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, glue, glue_task
@@ -146,7 +146,7 @@ def test_a_prepared_run_holds_no_config(run_values, tmp_path):
     )
     held = list(reachable(ready))
     assert any(value is ready.trainer.model for value in held)
-    assert any(value is ready.inputs.start.tokenizer for value in held)
+    assert any(value is ready.start.tokenizer for value in held)
     groups = (FinetuneConfig, *(group for _, group in fields.groups(FinetuneConfig)))
     assert not [value for value in held if isinstance(value, groups)]
     # `prepare` does not write files.
@@ -280,8 +280,6 @@ def bad(tmp_path, pretrained, **values):
     ],
 )
 def test_bad_flags_are_one_clear_error(tmp_path, pretrained, capsys, values, message):
-    import re
-
     said = error(capsys, **bad(tmp_path, pretrained, **values))
     assert said.startswith("error: ")
     assert re.search(message, said), said
@@ -307,9 +305,8 @@ def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     task.build_model(common.encoder()).save(tmp_path / "model.keras")
     values = bad(tmp_path, pretrained, encoder=str(tmp_path / "model.keras"))
-    assert "holds a TaskModel, not a TextEncoder. It is fine-tuned" in error(
-        capsys, **values
-    )
+    said = error(capsys, **values)
+    assert "holds a TaskModel, not a TextEncoder; it is fine-tuned already" in said
     (tmp_path / "model.keras").write_bytes(b"no zip")
     assert "cannot be loaded as a Keras model" in error(capsys, **values)
 
@@ -513,7 +510,7 @@ def test_flagfiles_parse_and_agree_with_their_task():
 def test_the_summary_is_in_percent_with_the_median_of_all_seeds():
     """Pitfall 42."""
     results = [
-        SeedResult(seed, {"dev": {"matthews": score}}, failure)
+        {"seed": seed, "scores": {"dev": {"matthews": score}}, "failure": failure}
         for seed, score, failure in ((0, 60.0, ""), (1, 0.0, "stuck"), (2, 62.0, ""))
     ]
     baseline = {"dev": {"matthews": 0.0}}

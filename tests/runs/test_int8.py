@@ -40,7 +40,7 @@ def test_a_loss_above_the_limit_is_refused(values, tmp_path):
     """The float32 model is right; the file is wrong for texts of even length."""
     lines = []
     job = finetuning.prepare(config(**values, max_score_loss=0.4), lines.append)
-    rows = job.inputs.data.rows["eval"]
+    rows = job.data.rows["eval"]
     file, report = tmp_path / "model.onnx", {}
     answers = np.stack([np.logical_not(RIGHT), RIGHT], axis=1).astype(np.float32)
     by_ids = {
