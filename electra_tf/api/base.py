@@ -20,9 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
-from electra_tf.api import hub_presets
+from electra_tf.api import presets
 from electra_tf.api.labels import LabelLookup
-from electra_tf.api.presets import encoder_and_tokenizer, folder_of
 from electra_tf.api.texts import (
     SentenceVectors,
     batch_count,
@@ -47,7 +46,7 @@ from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor, string_tensor
 from electra_tf.tasks import glue, saved
-from electra_tf.tasks.base import Rows, Scores, Task
+from electra_tf.tasks.base import Rows, Task
 from electra_tf.tasks.batching import Outputs, make_batch
 from electra_tf.tasks.heads import TaskModel
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
@@ -88,7 +87,7 @@ def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
             or (isinstance(value, str | int) and value == defaults.get(name))
             for name, value in (*enumerate(args), *kwargs.items())
         )
-        if is_bare and hub_presets.task_class(preset) == cls.__name__:
+        if is_bare and presets.task_class(preset) == cls.__name__:
             return cls.load(preset)
         return from_preset(cls, preset, *args, **kwargs)
 
@@ -225,7 +224,7 @@ class TextModel(TaskModel):
         recipe = {name: options.pop(name) for name in _TRAINING if name in options}
         RecipeConfig(**recipe)
         state = random.getstate()
-        encoder, tokenizer, trained = encoder_and_tokenizer(preset, **options)
+        encoder, tokenizer, trained = presets.encoder_and_tokenizer(preset, **options)
         task = saved.kinds()[kind](name=cls.__name__, source=None, **settings)
         if recipe.get("head_init") == "probe":
             frozen.check(task, "head_init")
@@ -278,11 +277,11 @@ class TextModel(TaskModel):
         ``source`` is the folder of a fine-tuning run or of ``save_to_preset``, or a
         saved ``.keras`` file.
         """
-        if hub_presets.task_class(source):
-            model = hub_presets.load(Path(source))
+        if presets.task_class(source):
+            model = presets.load(Path(source))
             model.compile_default()
         else:
-            with folder_of(source) as folder:
+            with presets.folder_of(source) as folder:
                 model = load_text_model(folder)
         if not isinstance(model, cls):
             name = f"a {type(model).__name__}" if model else "no fine-tuned model"
@@ -608,7 +607,10 @@ class TextModel(TaskModel):
             if validation_split and validation_data is None:
                 rows, held_out = _split(rows, validation_split)
                 validation_data = self._dataset_of(held_out, validation_size)
-            self._start_head(rows)
+            is_new = not self.seed_generator.state.numpy()[1]
+            head_init = self.task.get("recipe", {}).get("head_init")
+            if is_new and rows.targets and head_init == "probe":
+                frozen.start_head(self, self._task, rows, batch_size=64)
             dataset = self._dataset_of(rows, batch_size, shuffle=shuffle)
         if validation_data is not None:
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
@@ -643,13 +645,6 @@ class TextModel(TaskModel):
         finally:
             if schedule:
                 schedule.stop()
-
-    def _start_head(self, rows: Rows) -> None:
-        """Trains the head of a new model to convergence if ``head_init`` is "probe"."""
-        is_new = not self.seed_generator.state.numpy()[1]
-        head_init = self.task.get("recipe", {}).get("head_init")
-        if is_new and rows.targets and head_init == "probe":
-            frozen.start_head(self, self._task, rows, batch_size=64)
 
     def train_on_batch(
         self,
@@ -703,7 +698,14 @@ class TextModel(TaskModel):
             in Keras, with accuracy in percent.
         """
         if isinstance(x, str | os.PathLike):
-            return self._score(Path(x), _batch_size(batch_size), **kwargs)
+            # As a fine-tuning run does.
+            if not Path(x).exists():
+                raise FileNotFoundError(f"No table {x}.")
+            examples = self._read(Path(x), {**self.task.get("columns", {}), **kwargs})
+            rows = self.preprocessor.rows(examples, training=False)
+            outputs = Outputs(self, _batch_size(batch_size))(rows)
+            answers = self._task.decode(outputs, rows, examples)
+            return self._task.score(answers, examples)
         # `fit` passes preprocessed validation data.
         if not kwargs.get("_use_cached_eval_dataset"):
             x = self.preprocess(x, y, sample_weight, batch_size)
@@ -717,15 +719,6 @@ class TextModel(TaskModel):
                 return_dict=return_dict,
                 **kwargs,
             )
-
-    def _score(self, path: Path, batch_size: int, **columns: Any) -> Scores:
-        """Scores the examples of a file as a fine-tuning run does."""
-        if not path.exists():
-            raise FileNotFoundError(f"No table {path}.")
-        examples = self._read(path, {**self.task.get("columns", {}), **columns})
-        rows = self.preprocessor.rows(examples, training=False)
-        outputs = Outputs(self, batch_size)(rows)
-        return self._task.score(self._task.decode(outputs, rows, examples), examples)
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> Sequence[Any]:
         """Reads the examples of a file as ``electra-tf finetune`` does."""
@@ -856,7 +849,7 @@ class TextModel(TaskModel):
         without labels and ``electra_tf.load`` load the whole model.
         """
         model = self.merge_lora() if self.encoder.lora_rank else self
-        hub_presets.save(model, self.tokenizer, Path(preset_dir))
+        presets.save(model, self.tokenizer, Path(preset_dir))
 
     def export(
         self,

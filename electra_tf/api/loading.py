@@ -8,7 +8,6 @@ Letters: N texts, D hidden size.
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import files
-from electra_tf.api import hub_presets
+from electra_tf.api import presets
 from electra_tf.api.base import TextModel, class_of, load_text_model
-from electra_tf.api.presets import encoder_and_tokenizer, folder_of
 from electra_tf.api.texts import SentenceVectors, columns_of, sliced
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
@@ -61,9 +59,9 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     has_graph = (path / "saved_model.pb").is_file()
     if has_graph or ((path / "saved_model").is_dir() and not _has_keras_model(path)):
         return ExportedModel(path)
-    if hub_presets.task_class(source):
+    if presets.task_class(source):
         return TextModel.load(source)
-    with folder_of(source) as folder:
+    with presets.folder_of(source) as folder:
         return load_text_model(folder) or _pretrained(folder, source)
 
 
@@ -74,7 +72,7 @@ def _has_keras_model(folder: Path) -> bool:
 
 
 def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
-    encoder, tokenizer, trained = encoder_and_tokenizer(
+    encoder, tokenizer, trained = presets.encoder_and_tokenizer(
         folder, dropout=0.0, attention_dropout=0.0
     )
     home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
@@ -119,6 +117,11 @@ class PretrainedModel:
         self._detector = detector
         self._reason = reason
         self._vectors = SentenceVectors(encoder, tokenizer, max_seq_length)
+        self._probabilities = tf.function(
+            lambda inputs: tf.sigmoid(detector(inputs)),
+            reduce_retracing=True,
+            autograph=False,
+        )
 
     def __reduce__(self) -> tuple:
         arguments = (self.encoder, self.tokenizer, self.max_seq_length)
@@ -145,35 +148,24 @@ class PretrainedModel:
                 f"{self._reason}: the model can only encode texts until it is "
                 "fine-tuned (TextClassifier.from_preset)."
             )
-        answers = []
+        answers, names = [], self.tokenizer.vocabulary.tokens
         for batch in sliced(columns_of(texts, ("text",)), batch_size):
-            answers += self._answers(string_tensor(batch["text"]))
+            strings = string_tensor(batch["text"])
+            inputs = encode_tensors(self.tokenizer, [strings], self.max_seq_length)
+            rows = zip(
+                inputs["input_ids"].numpy(),
+                inputs["input_mask"].numpy().sum(axis=1),
+                self._probabilities(inputs).numpy(),
+                strict=True,
+            )
+            answers += [
+                {
+                    "tokens": [names[token] for token in ids[:size]],
+                    "replaced": values[:size].tolist(),
+                }
+                for ids, size, values in rows
+            ]
         return answers
-
-    def _answers(self, texts: tf.Tensor) -> list[dict[str, Any]]:
-        inputs = encode_tensors(self.tokenizer, [texts], self.max_seq_length)
-        probabilities = self._probabilities(inputs).numpy()
-        names = self.tokenizer.vocabulary.tokens
-        rows = zip(
-            inputs["input_ids"].numpy(),
-            inputs["input_mask"].numpy().sum(axis=1),
-            probabilities,
-            strict=True,
-        )
-        return [
-            {
-                "tokens": [names[token] for token in ids[:size]],
-                "replaced": values[:size].tolist(),
-            }
-            for ids, size, values in rows
-        ]
-
-    @functools.cached_property
-    def _probabilities(self) -> tf.types.experimental.PolymorphicFunction:
-        def probabilities(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-            return tf.sigmoid(self._detector(inputs))
-
-        return tf.function(probabilities, reduce_retracing=True, autograph=False)
 
 
 class ExportedModel(Predictor):

@@ -22,6 +22,7 @@ from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.pretraining import MODELS, PretrainingFolder
 from electra_tf.folders.settings import CONFIG, RESULTS, check_same
+from electra_tf.tasks import saved
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
 from electra_tf.tasks.heads import TaskModel
@@ -169,9 +170,6 @@ class FinetuningFolder:
 
     def about(self) -> dict[str, Any]:
         """Returns the content of task.json; raises ValueError if it is damaged."""
-        # Imported late: not needed to start from a pretrained encoder.
-        from electra_tf.tasks import saved
-
         about = files.read_json(self.path / TASK, shape=_TASK)
         try:
             saved.from_json(about)
@@ -181,8 +179,6 @@ class FinetuningFolder:
 
     def load(self) -> TaskModel:
         """Loads the task model; raises ValueError if damaged or of another task."""
-        from electra_tf.tasks import saved
-
         task = saved.from_json(self.about())
         model = models.load(self.path / MODEL, TaskModel)
         try:

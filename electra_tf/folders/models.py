@@ -197,7 +197,7 @@ def check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
     """
     cls = _registered(description)
     if cls is None or not issubclass(cls, kind):
-        raise _WrongClass(description.get("class_name"), cls)
+        raise _wrong_class(description.get("class_name"), cls, kind)
     waiting: list[Any] = [description.get("config")]
     while waiting:
         value = waiting.pop()
@@ -231,8 +231,13 @@ def _is_stateless(description: dict[str, Any]) -> bool:
     )
 
 
-class _WrongClass(Exception):
-    """Raised for a model of another class, with its name and class (or None)."""
+def _wrong_class(
+    name: str | None, cls: type | None, kind: type[keras.Model]
+) -> UserError:
+    text = f"it holds a {name}, not a {kind.__name__}"
+    if cls is not None and issubclass(cls, TaskModel):
+        text += "; it is fine-tuned already: start from the pretrained encoder"
+    return UserError(text)
 
 
 def load(
@@ -250,19 +255,11 @@ def load(
             if not isinstance(loaded, kind):
                 part = getattr(loaded, "encoder", None)
                 if not isinstance(part, kind):
-                    raise _WrongClass(type(loaded).__name__, type(loaded))
+                    raise _wrong_class(type(loaded).__name__, type(loaded), kind)
                 loaded = part
         else:
             check_class(check_archive(path), kind)
             loaded = keras.saving.load_model(path, compile=compile)
-    except _WrongClass as error:
-        name, cls = error.args
-        if cls is not None and issubclass(cls, TaskModel):
-            hint = (
-                f"It is fine-tuned already; start from the pretrained encoder. {hint}"
-            )
-        message = f"{path} holds a {name}, not a {kind.__name__}. {hint}"
-        raise UserError(message.rstrip()) from None
     except Exception as error:  # Keras raises errors of any type.
         message = reason(error)[:300]
         raise UserError(

@@ -19,7 +19,7 @@ def test_models_of_another_class_are_refused(tmp_path):
     folder = tiny_run.save(tmp_path)
     path = folder / "generator.keras"
     assert isinstance(models.load(path, MaskedLM, "x"), MaskedLM)
-    with pytest.raises(ValueError, match=r"holds a MaskedLM, not a TextEncoder\. G"):
+    with pytest.raises(ValueError, match=r"holds a MaskedLM, not a TextEncoder\)\. G"):
         models.load(path, TextEncoder, "Give x")
     whole = path.read_bytes()
     for size in (0, len(whole) - 1):
