@@ -158,12 +158,6 @@ class PretrainingFolder:
         if vocabulary is not None:
             vocabulary.save(self.path / VOCABULARY)
 
-    def copy_recipe(self, target: PretrainingFolder) -> None:
-        """Copies recipe.json into another folder that has none."""
-        if (self.path / RECIPE).is_file() and not (target.path / RECIPE).exists():
-            recipe = (self.path / RECIPE).read_text("utf-8")
-            files.write_text(target.path / RECIPE, recipe)
-
     def vocabulary(self) -> Vocabulary | None:
         """Loads vocab.txt, None if missing; raises ValueError if it is damaged."""
         path = self.path / VOCABULARY

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.fields import CASING
@@ -25,6 +26,7 @@ from electra_tf.folders import models
 from electra_tf.folders.pretraining import (
     CHECKPOINTS,
     MODELS,
+    RECIPE,
     VOCABULARY,
     PretrainingFolder,
     named,
@@ -123,7 +125,9 @@ def _home(init_from: str) -> PretrainingFolder:
 def copy_recipe(config: PretrainConfig, folder: PretrainingFolder) -> None:
     """Copies the fine-tuning recipe of ``--init_from`` into the folder of the run."""
     if config.run.init_from:
-        _home(config.run.init_from).copy_recipe(folder)
+        source = _home(config.run.init_from).path / RECIPE
+        if source.is_file() and not (folder.path / RECIPE).exists():
+            files.write_text(folder.path / RECIPE, source.read_text("utf-8"))
 
 
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
