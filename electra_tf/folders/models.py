@@ -235,7 +235,8 @@ def _wrong_class(
     name: str | None, cls: type | None, kind: type[keras.Model]
 ) -> UserError:
     text = f"it holds a {name}, not a {kind.__name__}"
-    if cls is not None and issubclass(cls, TaskModel):
+    is_tuned = cls is not None and issubclass(cls, TaskModel)
+    if is_tuned and not issubclass(kind, TaskModel):
         text += "; it is fine-tuned already: start from the pretrained encoder"
     return UserError(text)
 

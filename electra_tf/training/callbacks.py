@@ -47,8 +47,8 @@ def named_callbacks(
     """Imports Keras callbacks from "module:Class" or "module:function" names.
 
     The current folder is on the import path. Returns one factory without arguments per
-    name. Raises ValueError if a name cannot be imported; a factory raises it if its
-    result is not a callback.
+    name. Raises ValueError if a name cannot be imported or is not a callback; a factory
+    raises it if its result is not one.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -60,6 +60,11 @@ def named_callbacks(
             raise UserError(
                 f"--callback={name} cannot be imported: {error}."
             ) from error
+        is_other_class = isinstance(found, type) and not issubclass(
+            found, keras.callbacks.Callback
+        )
+        if is_other_class or not callable(found):
+            raise UserError(f"--callback={name} is not a Keras callback.")
         factories.append(functools.partial(_make_callback, name, found))
     return factories
 

@@ -156,7 +156,7 @@ def test_a_killed_worker_stops_the_job_and_nothing_is_lost(
 def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
     flags = ["--distribution=mirrored", "--eval_steps=3", "--log_steps=2"]
     output = finish(start(text, tmp_path, *flags, devices=2))
-    assert "generator loss" in output
+    assert "generator_loss" in output
     assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
     rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").open()]
     assert {row["step"] for row in rows if "eval_loss" in row} == {3, 6}
@@ -179,4 +179,4 @@ def _float32_again():
 )
 def test_other_precisions_run(text, tmp_path, flags):
     output = run_here(text, tmp_path, *flags, "--num_train_steps=4")
-    assert "generator loss" in output
+    assert "generator_loss" in output

@@ -127,8 +127,8 @@ def test_what_systems_log(whole):
 
     # The unigram generator is the trivial predictor.
     lines = whole("unigram")[1].splitlines()
-    line = next(line for line in lines if line.startswith("generator loss"))
-    own, trivial = line.split()[3:5]
+    line = next(line for line in lines if line.startswith("generator_loss"))
+    own, trivial = line.split()[1:3]
     assert own == trivial
 
 
