@@ -39,7 +39,7 @@ from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
-from electra_tf.folders.recipe import completion
+from electra_tf.folders.pretraining import completion
 from electra_tf.folders.settings import CONFIG
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_tasks, frozen

@@ -33,8 +33,7 @@ from electra_tf.folders.finetuning import (
     TENSORBOARD,
     FinetuningFolder,
 )
-from electra_tf.folders.pretraining import PretrainingFolder, named
-from electra_tf.folders.recipe import completion
+from electra_tf.folders.pretraining import PretrainingFolder, completion, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData

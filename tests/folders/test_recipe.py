@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from electra_tf.folders.pretraining import RECIPE
-from electra_tf.folders.recipe import completion, recommended
+from electra_tf.folders.pretraining import RECIPE, completion, recommended
 
 
 def test_a_shipped_encoder_has_a_recipe():

@@ -19,8 +19,7 @@ from electra_tf.config.pretraining import (
     RunConfig,
 )
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.folders.recipe import recommended
+from electra_tf.folders.pretraining import PretrainingFolder, recommended
 from electra_tf.runs import warm_start
 from electra_tf.systems import build
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
