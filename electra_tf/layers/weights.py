@@ -13,6 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.layers.serialization import Serializable
+
 # A kernel and its bias, or a scale and a shift.
 Pair = tuple[keras.Variable, keras.Variable]
 
@@ -22,18 +24,23 @@ def truncated_normal(stddev: float) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
-def sinusoidal(deviation: float) -> Callable[..., tf.Tensor]:
-    """Returns a sinusoidal initializer of position tables, [rows, columns].
+@keras.saving.register_keras_serializable(package="electra_tf")
+class SinusoidalRows(Serializable, keras.initializers.Initializer):
+    """Sinusoidal initializer of a position table.
 
     Row p holds all sin(p w_i), then all cos(p w_i), w_i = 10000^(-i / n) and n =
     columns / 2 (Vaswani et al., 2017, section 3.5, which alternates them). An offset of
     positions is then a linear function of the rows, the same at every position.
 
-    ``deviation`` is the root mean square of the values. The initializer raises
-    ValueError for an odd number of columns.
+    ``deviation`` is the root mean square of the values. Raises ValueError for an odd
+    number of columns.
     """
 
-    def initialize(shape: tuple[int, int], dtype: str | None = None) -> tf.Tensor:
+    def __init__(self, deviation: float):
+        self.deviation = deviation
+
+    def __call__(self, shape: tuple[int, int], dtype: str | None = None) -> tf.Tensor:
+        """Returns the table, [rows, columns]."""
         rows, columns = shape
         if columns % 2:
             raise ValueError(
@@ -43,15 +50,13 @@ def sinusoidal(deviation: float) -> Callable[..., tf.Tensor]:
         waves = 10000.0 ** (-np.arange(half) / half)
         angles = np.arange(rows)[:, np.newaxis] * waves
         table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-        return keras.ops.convert_to_tensor(2**0.5 * deviation * table, dtype)
-
-    return initialize
+        return keras.ops.convert_to_tensor(2**0.5 * self.deviation * table, dtype)
 
 
 # Initializers of position tables by name, given the root mean square.
-POSITION_INITIALIZERS: dict[str, Callable[[float], Callable[..., tf.Tensor]]] = {
+POSITION_INITIALIZERS: dict[str, Callable[[float], keras.initializers.Initializer]] = {
     "truncated_normal": truncated_normal,
-    "sinusoidal": sinusoidal,
+    "sinusoidal": SinusoidalRows,
 }
 
 
