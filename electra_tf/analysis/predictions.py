@@ -82,7 +82,7 @@ def predict(
 ) -> Predictions:
     """Corrupts the rows, if there is a generator, and predicts replaced tokens.
 
-    Mask rate and temperature are those of pretraining. Masks depend on row index and
+    Uses the mask rate and the temperature of pretraining. Masks depend on row index and
     ``seed``, samples also on ``batch_size``.
     """
     vocabulary, detector = inspector.vocabulary, inspector.detector

@@ -863,7 +863,7 @@ class TextModel(TaskModel):
 
         ``format`` is "tf_saved_model", which takes strings, or "litert" or "onnx",
         which take token ids. See ``serving.export_saved_model``, ``export_litert`` and
-        ``export_onnx``. ``verbose`` has no effect.
+        ``export_onnx``. ``verbose`` is ignored.
         """
         del verbose
         path = str(filepath)

@@ -140,7 +140,7 @@ def _softmax(
     """Returns scaled probabilities with negative dropped ones, and dropout's output.
 
     The first is all that the backward pass needs: the sign is the dropout mask. The
-    lost sign of a probability of 0 has no effect.
+    lost sign of a probability of 0 does not matter.
     """
     probabilities = plain.masked_softmax(scores, mask, head_size, score_penalty)
     probabilities = tf.cast(probabilities * keep_scale(rate), scores.dtype)

@@ -1,11 +1,11 @@
 """Electric: an energy-based cloze model, and its noise, the two-tower generator.
 
 Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP).
-The generator (section 2) is also that of the paper's ELECTRA-TT. docs/objectives.md
-derives the loss, the binary cross-entropy of noise against data at every token. A high
-energy is an unlikely token and a positive logit is noise, as in ELECTRA's head. One
-pass scores all tokens, each in the noisy text (Algorithm 2). A draw that equals the
-original is labeled noise.
+The paper's ELECTRA-TT has the same generator (section 2). docs/objectives.md derives
+the loss, the binary cross-entropy of noise against data at every token. A high energy
+is an unlikely token and a positive logit is noise, as in ELECTRA's head. One pass
+scores all tokens, each in the noisy text (Algorithm 2). A draw that equals the original
+is labeled noise.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size.
 """

@@ -1,9 +1,9 @@
 """Frozen probes: linear models on the hidden states of a frozen encoder.
 
 A linear layer on a learned mixture of all layers is trained to convergence with L-BFGS.
-Its loss is convex: there is no learning rate, schedule, data order or seed. Only the
-encoder's weights affect the score, so each encoder has one score, not one per seed. The
-probes follow Tenney et al., 2019, the mixture ELMo (Peters et al., 2018).
+Its loss is convex, so that it needs neither learning rate nor seed. Only the encoder's
+weights affect the score, so each encoder has one score, not one per seed. The probes
+follow Tenney et al., 2019, the mixture ELMo (Peters et al., 2018).
 
 Letters: L layers (with the first block's input), N words or texts, D hidden size, C
 outputs.

@@ -169,7 +169,7 @@ class HealthWarnings:
         if auc >= 0.55 or loss < 0.98 * chance:
             return None
         return (
-            f"the discriminator does not tell replaced tokens from real ones (AUC "
+            f"the discriminator does not separate replaced from real tokens (AUC "
             f"{auc:.3f}, loss {loss:.4f} where a constant guess has {chance:.4f}). "
             "Lower the learning rate or lengthen the warm-up; if the generator was "
             "trained first, start the discriminator from its weights; check that "

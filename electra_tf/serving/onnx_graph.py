@@ -1,4 +1,4 @@
-"""States layer normalization and GELU in ONNX as onnxruntime runs them fastest."""
+"""Rewrites layer normalization and GELU of ONNX graphs for onnxruntime."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def fuse(model: Any) -> None:
-    """Rewrites an ``onnx.ModelProto`` in place: same values, half the operations.
+    """Fuses operations of an ``onnx.ModelProto`` in place.
 
-    TensorFlow's optimizer reorders the products of layer normalization, so that
-    onnxruntime does not recognize it; GELU it recognizes by a division.
+    TensorFlow's optimizer reorders the products of layer normalization, and
+    onnxruntime fuses neither the result nor a GELU without a division.
     """
     import numpy as np
     from onnx import helper, numpy_helper

@@ -97,8 +97,8 @@ class SpanHead(Serializable, keras.layers.Layer):
         """Predicts starts, ends and answerability.
 
         Takes hidden, [B, S, D], and input_mask and segment_ids, int32 [B, S]; for
-        training also start_positions, int32 [B]. ``training`` and ``seed`` have no
-        effect: the head has no dropout.
+        training also start_positions, int32 [B]. ``training`` and ``seed`` are
+        ignored, since the head lacks dropout.
 
         Returns float32 start_logits and end_logits [B, S] if start_positions is given.
         Otherwise returns start_index [B, K] and end_index [B, K, K], int32, best first,

@@ -197,7 +197,7 @@ def normalize_answer(text: str) -> str:
 
 
 def token_f1(answer: str, right: str, empty: float) -> float:
-    """F1 of the two bags of words; ``empty`` if both have no word."""
+    """F1 of the two bags of words; ``empty`` if both are empty."""
     given, wanted = normalize_answer(answer).split(), normalize_answer(right).split()
     if not given and not wanted:
         return empty
