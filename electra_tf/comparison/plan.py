@@ -114,6 +114,9 @@ def probes(config: CompareConfig) -> tuple[Probe, ...]:
     for name, times in collections.Counter(probe.name for probe in found).items():
         if times > 1:
             raise UserError(f"--pairs={name} is also a --probe; choose another name.")
+    for probe in found:
+        if isinstance(probe.config, ScoreConfig) and not probe.config.data:
+            raise UserError(f"--pairs={probe.name} needs --data, the minimal pairs.")
     return found
 
 
@@ -145,7 +148,12 @@ def _entries(
 
 
 def _words(text: str, config: CompareConfig) -> list[str]:
-    return shlex.split(text.replace("{data}", str(Path(config.data_root))))
+    root = str(Path(config.data_root))
+    try:
+        # Split first: the folder may have spaces or quotes.
+        return [word.replace("{data}", root) for word in shlex.split(text)]
+    except ValueError as error:
+        raise UserError(f"{text.strip()}: {error}.") from error
 
 
 def budgeted(

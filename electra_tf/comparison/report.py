@@ -178,12 +178,15 @@ def _score_table(scores: Scores) -> str:
     trivial = [scores.baseline(column) for column in scores.columns]
     shown = ["" if value is None else f"{value:.2f}" for value in trivial]
     lines.append(["majority baseline", *shown, ""])
-    probes = {row["probe"]: row["metric"] for row in scores.store.rows("probe")}
-    metrics = "; ".join(f"{name}: {metric}" for name, metric in probes.items())
+    # Minimal pairs have another metric for masked LMs.
+    metrics: dict[str, dict[str, None]] = {}
+    for row in scores.store.rows("probe"):
+        metrics.setdefault(row["probe"], {})[row["metric"]] = None
+    shown = [f"{name}: {' or '.join(own)}" for name, own in metrics.items()]
     return (
         "## Scores\n\nMean ± standard deviation over the pretraining seeds.\n\n"
         + table(["system", *scores.columns, "seeds"], lines)
-        + (f"\n\n{metrics}." if metrics else "")
+        + (f"\n\n{'; '.join(shown)}." if shown else "")
     )
 
 

@@ -7,6 +7,7 @@ or probe counts. ``ladder.json`` holds the settings of every system and probe.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -141,7 +142,9 @@ def describe(row: Row) -> str:
         return f"{about}: {what} FAILED: {row['failure']}"
     took = cli.duration(row["seconds"])
     if row["kind"] == "probe":
-        return f"{about}: {what} {row['score']:.2f} ({row['metric']}), {took}"
+        # NaN is null in the file.
+        score = math.nan if row["score"] is None else row["score"]
+        return f"{about}: {what} {score:.2f} ({row['metric']}), {took}"
     return f"{about}: {row['steps']:,} steps in {took}"
 
 

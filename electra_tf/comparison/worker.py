@@ -27,7 +27,7 @@ from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, settings_of
 from electra_tf.runs import finetuning, minimal_pairs, pretraining
 from electra_tf.systems import build
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
@@ -71,9 +71,11 @@ def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
     config = fields.from_flat(part["config"], PretrainConfig)
     home = PretrainingFolder(Path(job["folder"]))
     if job["is_untrained"]:
-        words = build.pretraining_data(config, cli.note).vocabulary
+        data = build.pretraining_data(config, cli.note)
+        words = data.vocabulary
         model = build.compiled_model(config, len(words), build.special_ids(words))
-        home.describe({"config": dict(part["config"])}, words)
+        # With the casing of given records, which may differ from the flags.
+        home.describe(settings_of(part["config"], data), words)
         home.save(model.artifacts())
         return {"steps": 0, "flops": job["flops"], "train_seconds": 0.0, "held_out": {}}
     if pretraining.run(config, cli.note) == cli.STOPPED:

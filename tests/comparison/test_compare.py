@@ -30,7 +30,8 @@ for part in job["parts"]:
         os._exit(-9 % 256)
     if name == "waits":
         sys.stdin.read()
-    emit({**row, "score": 1.0, "metric": "eval accuracy"})
+    score = None if name == "diverges" else 1.0
+    emit({**row, "score": score, "metric": "eval accuracy"})
 """
 
 
@@ -75,15 +76,17 @@ def test_every_part_becomes_a_line(worker, tmp_path, workers):
 
 
 def test_failures_stop_nothing(worker, tmp_path):
-    names = ("fails", "crash", "crash_in_probe", "fine")
+    names = ("fails", "crash", "crash_in_probe", "diverges", "fine")
     store, lines = run([job(name, tmp_path) for name in names], tmp_path)
     failures = {(r["system"], r.get("probe")): r["failure"] for r in store.failures()}
     assert failures["fails", None] == "ValueError: no"
     assert "ended with code 3" in failures["crash", None]
     assert "ended with code 247" in failures["crash_in_probe", "a"]
     assert len(failures) == 3
-    done = {(row["system"], row["probe"]) for row in store.rows("probe")}
-    assert done == {("crash_in_probe", "b"), ("fine", "a"), ("fine", "b")}
+    done = [(row["system"], row["probe"]) for row in store.rows("probe")]
+    whole = [(name, probe) for name in ("diverges", "fine") for probe in "ab"]
+    assert done == [("crash_in_probe", "b"), *whole]
+    assert sum("a nan (eval accuracy)" in line for line in lines) == 1
     assert any("FAILED: ValueError: no" in line for line in lines)
 
 

@@ -12,6 +12,7 @@ from electra_tf.config import fields
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.errors import UserError
 from electra_tf.systems import costs
 
 SIZES = (
@@ -77,14 +78,16 @@ def test_common_flags_come_first_and_later_ones_win():
 
 
 def test_data_root_quotes_and_flagfiles(tmp_path):
-    (tmp_path / "sizes.cfg").write_text("# comment\n--hidden_size=64\n")
+    root = tmp_path / "it's my data"
+    root.mkdir()
+    (root / "sizes.cfg").write_text("# comment\n--hidden_size=64\n")
     given = config(
-        data_root=str(tmp_path),
+        data_root=str(root),
         pretrain=("--corpus={data}/a.txt", "--data_dir='my data'"),
         system=("electra: --flagfile={data}/sizes.cfg",),
     )
     run = plan.systems(given)[0].config
-    assert run.data.corpus == (f"{tmp_path}/a.txt",)
+    assert run.data.corpus == (f"{root}/a.txt",)
     assert run.data.data_dir == "my data"
     assert run.encoder.hidden_size == 64
 
@@ -101,6 +104,8 @@ def test_data_root_quotes_and_flagfiles(tmp_path):
         ({"system": ("electra: --hiden_size=3",)}, "--system=electra: .*hidden_size"),
         ({"system": ("electra: word",)}, r"--system=electra: unexpected .*\['word'\]"),
         ({"system": ("electra: --mask_rate=7",)}, "--system=electra: --mask_rate must"),
+        ({"system": ("electra: --corpus=it's",)}, "--corpus=it's: No closing quot"),
+        ({"pretrain": ("--corpus=it's",)}, "--corpus=it's: No closing quotation"),
         (
             {"system": ("electra:", "b: --vocab_size=9 --corpus=x")},
             "electra and b differ in --corpus, --vocab_size",
@@ -115,7 +120,7 @@ def test_data_root_quotes_and_flagfiles(tmp_path):
     ],
 )
 def test_mistakes(values, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         steps(**values)
 
 
@@ -130,10 +135,13 @@ def test_pairs_are_probes_without_training(tmp_path):
     assert first.config.data.data_dir == "c"
     assert (second.config.data, second.config.limit) == (("x/blimp",), 5)
     assert not {"model", "batch_size"} & second.settings().keys()
-    with pytest.raises(ValueError, match="--pairs=cola is also a --probe"):
-        plan.probes(dataclasses.replace(given, pairs=("cola: --data=x",)))
-    with pytest.raises(ValueError, match="--pairs=b"):
-        plan.probes(dataclasses.replace(given, pairs=("b: --method=mine",)))
+    for pairs, message in (
+        ("cola: --data=x", "--pairs=cola is also a --probe"),
+        ("b: --method=mine", "--pairs=b"),
+        ("b: --input=lists.jsonl --output=best.jsonl", "--pairs=b needs --data"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plan.probes(dataclasses.replace(given, pairs=(pairs,)))
     with pytest.raises(ValueError, match=r"--probe=a: .*epochs"):
         plan.probes(config(probe=("a: --epochs=0",)))
 

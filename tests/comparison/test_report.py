@@ -99,6 +99,12 @@ def test_differences_are_paired_by_seed(store):
     assert text.index("**average**") < text.index("**cola**")
 
 
+def test_every_metric_of_a_probe_is_named(store):
+    fill(store, scores={("mlm", 0): (78.0, 60.0)}, metric="accuracy of masked_lm")
+    shown = "cola: dev accuracy or accuracy of masked_lm; sst: dev accuracy or"
+    assert shown in markdown(plan(), store)
+
+
 def test_a_missing_score_takes_its_pair_along(tmp_path):
     store = Store(tmp_path)
     fill(store, scores={k: v for k, v in SCORES.items() if k != ("mlm", 1)})

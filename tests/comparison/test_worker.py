@@ -10,6 +10,7 @@ from electra_tf.comparison.worker import run, training_seconds
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.systems import build
 from tests.data import common
 
@@ -32,7 +33,8 @@ def records(tmp_path_factory):
     (folder / "text.txt").write_text("\n\n".join(documents))
     vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))
     text, data = folder / "text.txt", folder / "data"
-    common.build(text, data, vocabulary=vocabulary, max_seq_length=32)
+    cased = {"lower_case": False, "strip_accents": False}
+    common.build(text, data, vocabulary=vocabulary, max_seq_length=32, **cased)
     return data
 
 
@@ -71,8 +73,10 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, other)
     assert (tmp_path / "vocab.txt").exists()
-    described = json.loads((tmp_path / "config.json").read_text())
-    assert described["config"]["max_seq_length"] == 32
+    saved = PretrainingFolder(tmp_path)
+    assert saved.trained_length == 32
+    # As the records; the flags have their defaults.
+    assert saved.casing == {"lower_case": False, "strip_accents": False}
 
 
 @pytest.mark.slow
