@@ -8,6 +8,7 @@ import difflib
 import functools
 import io
 import itertools
+import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -125,6 +126,10 @@ class TableSource:
     separator: str = "|"
     unlabeled: tuple[str, ...] = ("test",)
 
+    def __post_init__(self) -> None:
+        if not self.label or not self.separator:
+            raise UserError("--label and --label_separator must not be empty.")
+
     def __call__(self, split: str) -> list[Example]:
         """Reads a split; raises ValueError with the line if the table is invalid."""
         if not self.files.get(split):
@@ -152,7 +157,7 @@ class TableSource:
                 "remove the row; for texts to predict use --test."
             )
         if self.kind != "regression":
-            return _name(value)
+            return self._name(value, where)
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
@@ -169,21 +174,28 @@ class TableSource:
             return tuple(n for n in self.label if self._flag(row.get(n), n, where))
         parts = row.get(self.label[0])
         if not isinstance(parts, list):
-            parts = _name("" if parts is None else parts).split(self.separator)
-        return tuple(dict.fromkeys(filter(None, map(_name, parts))))
+            text = "" if parts is None else self._name(parts, where)
+            parts = text.split(self.separator)
+        names = (self._name(part, where) for part in parts)
+        return tuple(dict.fromkeys(filter(None, names)))
+
+    def _name(self, value: Any, where: str) -> str:
+        """Returns a label as a stripped string; integral floats of JSON lose ".0"."""
+        is_number = isinstance(value, float) and math.isfinite(value)
+        if not is_number and not isinstance(value, str | int):
+            raise UserError(
+                f"{where}: {json.dumps(value)[:60]} in column {self.label[0]} is not a "
+                "label: give a string or a number (a list of them for multilabel)."
+            )
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return str(value).strip()
 
     def _flag(self, value: Any, name: str, where: str) -> bool:
         flag = str(value).strip().lower()
         if flag not in ("1", "0", "true", "false"):
             raise UserError(f"{where}: column {name} must be 0 or 1, got {value!r}.")
         return flag in ("1", "true")
-
-
-def _name(value: Any) -> str:
-    """Returns a label as a stripped string; integral floats of JSON lose ".0"."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
 
 
 def _text(value: Any, name: str, where: str) -> str:
@@ -221,11 +233,11 @@ class HeldOut:
         order = list(groups.values())
         # Shuffled: tables are often sorted by label.
         random.Random(0).shuffle(order)
-        held_out = order.pop(0)
-        while len(held_out) < len(examples) // self.period and len(order) > 1:
-            held_out += order.pop(0)
-        chosen = held_out if split == self.name else itertools.chain(*order)
-        return [examples[index] for index in sorted(chosen)]
+        sizes = itertools.accumulate(map(len, order[:-1]))
+        below = sum(size < len(examples) // self.period for size in sizes)
+        count = min(below + 1, len(order) - 1)
+        chosen = order[:count] if split == self.name else order[count:]
+        return [examples[index] for index in sorted(itertools.chain(*chosen))]
 
     @functools.cached_property
     def whole(self) -> list[Any]:

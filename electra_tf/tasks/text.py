@@ -7,7 +7,9 @@ Letters: N examples, R rows, B batch, C classes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -417,11 +419,13 @@ class MultiLabel(LabeledTask):
         """Returns the label set with the best micro F1 on the training data."""
         targets = self.targets(train_examples)
         # The best constant for micro F1 is the k most frequent labels, for some k.
-        order = np.argsort(-targets.sum(0), kind="stable")
-        constants = np.tril(np.ones([len(order)] * 2))[:, np.argsort(order)]
-        tiled = (np.tile(constant, [len(targets), 1]) for constant in constants)
-        scores = [metrics.multilabel_f1(targets, answer)[0] for answer in tiled]
-        return constants[int(np.argmax(scores))]
+        counts = targets.sum(0, dtype=np.float64)
+        order = np.argsort(-counts, kind="stable")
+        predicted = len(targets) * np.arange(1, len(order) + 1)
+        scores = 2 * np.cumsum(counts[order]) / (counts.sum() + predicted)
+        constant = np.zeros(len(order))
+        constant[order[: np.argmax(scores) + 1]] = 1
+        return constant
 
     def readable(self, answers: np.ndarray) -> list[str]:
         """Returns the predicted labels, joined with |."""
@@ -536,7 +540,9 @@ class Regression(TextTask):
 
 def _sorted(labels: set[str]) -> tuple[str, ...]:
     """Sorts numbers numerically and other labels alphabetically."""
-    try:
-        return tuple(sorted(labels, key=lambda label: (float(label), label)))
-    except ValueError:
-        return tuple(sorted(labels))
+    ordered = sorted(labels)
+    with contextlib.suppress(ValueError):
+        # NaN has no order: the result would depend on the order of the set.
+        if not any(math.isnan(float(label)) for label in labels):
+            ordered.sort(key=float)
+    return tuple(ordered)

@@ -73,6 +73,10 @@ def test_labels_are_names_whatever_is_around_them(tmp_path):
     assert labels(many, kind="multilabel") == [("x", "2")]
     one = write(tmp_path, "d.jsonl", '{"text": "t", "label": 2.0}')
     assert labels(one, kind="multilabel") == [("2",)]
+    for part in ("null", "NaN", '["y"]', "{}"):
+        row = f'{{"text": "t", "label": ["x", {part}]}}'
+        with pytest.raises(ValueError, match=r"line 1: .* is not a label"):
+            labels(write(tmp_path, "e.jsonl", row), kind="multilabel")
 
 
 def test_regression_reads_numbers(tmp_path):
@@ -104,6 +108,8 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.csv", "text,label\nt,\n", r"line 2: the label \(column label\) is empty"),
         ("a.csv", "text,label\nt,x,y\n", "line 2: 3 cells.*2 columns"),
         ("a.csv", "text,text\nt,x\n", "twice"),
+        ("a.jsonl", '{"text": "t", "label": NaN}', "line 1: NaN in column label is"),
+        ("a.jsonl", '{"text": "t", "label": ["x"]}', '."x". in column label is not'),
         ("a.csv", 'text,label\n"t,x\n', "line 2: unexpected end"),
         ("a.jsonl", '{"text": 1, "label": "x"}\n', "must hold a text, got 1"),
         ("a.jsonl", "{no}\n", "line 1"),

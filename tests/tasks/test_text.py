@@ -18,6 +18,9 @@ def test_labels_are_inferred_and_numbers_sorted_as_numbers():
     task = classification(labels=None)
     assert task.prepare(examples("x", "b", "x")).labels == ("b", "x")
     assert task.prepare(examples("10", "9", "9")).labels == ("9", "10")
+    for first in range(10, 60, 5):
+        names = (*map(str, range(first, first + 5)), "nan")
+        assert task.prepare(examples(*names[::-1])).labels == names
     with pytest.raises(ValueError, match="nothing to learn"):
         task.prepare(examples("x", "x"))
     with pytest.raises(ValueError, match="has no labels yet"):
