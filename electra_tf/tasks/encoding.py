@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.tasks.base import Ragged
 from electra_tf.tasks.heads import Tensors
 
@@ -87,6 +88,11 @@ def _encode(
     max_seq_length: int,
     long_texts: str,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
+    if max_seq_length < 1 + 2 * len(texts):
+        raise UserError(
+            f"max_seq_length is {max_seq_length}; {len(texts)} texts and their special "
+            f"tokens need at least {1 + 2 * len(texts)}."
+        )
     segments = [tokenizer.tokenize(text) for text in texts]
     text = tf.range(segments[0].nrows(tf.int64))
     if long_texts == "windows" and len(segments) == 1:

@@ -377,8 +377,8 @@ class QuestionAnswering(Task):
             columns = self.windows(
                 tokenizer,
                 max_seq_length,
-                tf.constant([example.question.encode() for example in chosen]),
-                tf.constant([context.encode() for context in contexts]),
+                tf.constant([squad.encoded(example.question) for example in chosen]),
+                tf.constant([squad.encoded(context) for context in contexts]),
                 tf.constant([numbers[e.context] for e in chosen], tf.int64),
             )
             for name, column in columns.items():

@@ -147,8 +147,8 @@ class SquadSource:
                 )
         return Question(
             str(item["id"]),
-            whole_characters(item["question"]),
-            whole_characters(paragraph["context"]),
+            item["question"],
+            paragraph["context"],
             answers,
         )
 
@@ -166,9 +166,9 @@ def _with_unique_ids(questions: Sequence[Question]) -> list[Question]:
     return unique
 
 
-def whole_characters(text: str) -> str:
-    """Replaces lone surrogates, which are invalid in UTF-8, with U+FFFD."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+def encoded(text: str) -> bytes:
+    """Encodes a text as UTF-8, with U+FFFD in place of lone surrogates."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text).encode()
 
 
 def find_squad_files(folder: str, version: str) -> dict[str, list[str]]:

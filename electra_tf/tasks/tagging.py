@@ -167,8 +167,7 @@ class Tagging(Task):
         if not training:
             self._check(examples)
             return rows
-        index = {tag: number for number, tag in enumerate(self.labels)}
-        tags = [[index[tag] for tag in example.tags] for example in examples]
+        tags = list(map(self._indices, examples))
         flat = np.concatenate(tags).astype(np.int32)
         word, splits = rows.notes["word"].values, rows.notes["word"].splits
         starts = np.cumsum([0, *map(len, tags)])
@@ -180,6 +179,22 @@ class Tagging(Task):
             weights=Ragged((word >= 0).astype(np.float32), splits),
             notes={},
         )
+
+    def _indices(self, example: Sentence) -> list[int]:
+        """Returns the index of each word's tag; raises ValueError if one is missing."""
+        index = {tag: number for number, tag in enumerate(self.labels)}
+        tags = example.tags or ()
+        if len(tags) != len(example.words):
+            raise UserError(
+                f"Sentence {example.id} has {len(example.words)} words but {len(tags)} "
+                "tags; there must be one tag per word."
+            )
+        if unknown := [tag for tag in tags if tag not in index]:
+            raise UserError(
+                f"Sentence {example.id} has the tag {unknown[0]!r}, but the task has "
+                f"{', '.join(self.labels)}."
+            )
+        return [index[tag] for tag in tags]
 
     def head(self, encoder: TextEncoder) -> TaggingHead:
         """Returns a new tagging head."""
@@ -405,6 +420,11 @@ def _pack(
     int64 [B, W], and the number of rows of each sentence, int64 [B].
     """
     limit = max_seq_length - 2
+    if limit < 1:
+        raise UserError(
+            f"max_seq_length is {max_seq_length}; a word and its special tokens need "
+            "at least 3."
+        )
     # Truncated to a row: only the first word piece is tagged.
     pieces = tokenizer.tokenize(words.values)[:, :limit]
     sizes = pieces.row_lengths()

@@ -75,6 +75,14 @@ def test_rows_and_tensors_equal_the_definition(limit, pair):
         assert batch["segment_ids"][number].numpy()[real].tolist() == segments
 
 
+def test_rows_need_room_for_a_token_of_each_text():
+    for texts, least in (([["a"]], 3), ([["a"], ["b"]], 5)):
+        ids = encode_texts(common.tokenizer(), texts, least)[0]["input_ids"]
+        assert ids.lengths.tolist() == [least]
+        with pytest.raises(ValueError, match=f"max_seq_length is .* at least {least}"):
+            encode_texts(common.tokenizer(), texts, least - 1)
+
+
 def test_lone_surrogates_are_dropped():
     texts = ["good \ud800 movie", "good movie"]
     ids = encode_texts(common.tokenizer(), [texts], 16)[0]["input_ids"]

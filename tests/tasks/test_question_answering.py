@@ -152,6 +152,17 @@ def test_half_an_answer_is_none_and_an_answer_without_pieces_is_left_out():
     assert pieces(rows.inputs["input_ids"][0])[rows.targets["start_logits"][0]] == "##y"
 
 
+def test_halves_of_surrogate_pairs_keep_their_place():
+    data = [question("a \ud83d book", "book", text="is \ud83d it ?")]
+    rows = task().featurize(data, common.tokenizer(), 16)
+    whole = [question("a \ufffd book", "book", text="is \ufffd it ?")]
+    expected = task().featurize(whole, common.tokenizer(), 16)
+    assert pieces(rows.inputs["input_ids"][0]) == pieces(
+        expected.inputs["input_ids"][0]
+    )
+    assert rows.notes["char_start"][0].max() == data[0].context.index("book")
+
+
 def perfect_outputs(rows, found):
     """Outputs of a perfect model."""
     return [

@@ -53,12 +53,6 @@ def test_answers_are_not_needed_to_predict(tmp_path):
     assert source("test", path)("test")[0].id == "7"
 
 
-def test_halves_of_surrogate_pairs_keep_their_place(tmp_path):
-    path = write(tmp_path, ("a \ud83d cat", [question("q", ("cat", 4))]))
-    (found,) = source("train", path)("train")
-    assert found.context == "a \ufffd cat"
-
-
 def test_training_answers_that_are_elsewhere_are_left_out_and_counted(tmp_path):
     lines = []
     path = write(

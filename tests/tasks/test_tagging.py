@@ -64,6 +64,21 @@ def test_the_tag_is_at_the_first_piece_of_each_word_and_segments_are_zero():
     assert not np.any(rows.inputs["segment_ids"].values)
 
 
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ("O O", "Sentence s has 3 words but 2 tags"),
+        ("O O O O", "3 words but 4 tags"),
+        (None, "3 words but 0 tags"),
+        ("O B-C O", "has the tag 'B-C', but the task has B-A, B-B, I-A, O"),
+    ],
+)
+def test_training_needs_one_known_tag_per_word(tags, message):
+    data = [*TRAIN, sentence("the book is", tags)]
+    with pytest.raises(ValueError, match=message):
+        task().featurize(data, common.tokenizer(), 16, training=True)
+
+
 def test_case_is_kept_for_cased_vocabularies():
     """Pitfall 37."""
     tokens = (*common.TOKENS, "Apple", "apple")
@@ -89,6 +104,8 @@ def test_rows_hold_whole_words_and_begin_anew_when_full():
     assert kept == [[0, 1], [2], [4], [5]]
     assert found.example.tolist()[:4] == [0, 0, 0, 0]
     assert max(found.inputs["input_ids"].lengths) == 6
+    with pytest.raises(ValueError, match="max_seq_length is 2"):
+        word_rows([words], common.tokenizer(), 2)
 
 
 def test_rows_in_tensorflow_are_those_in_python():
