@@ -225,14 +225,13 @@ def scores(
     shift, scale = standardize(states)
     probe = _fit(states, task, train, task.num_outputs)
     log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in probe.shares)}")
-    by_split = {}
-    for split in data.eval_splits:
-        rows, examples = data.rows[split], data.examples[split]
+
+    def outputs(rows: Rows) -> list[np.ndarray]:
         vectors = states_of(encoder, rows, pool, batch_size)
-        logits = probe((vectors - shift) / scale)
-        answers = task.decode(_by_row(logits, rows), rows, examples)
-        by_split[split] = task.score(answers, examples)
-    return by_split
+        return _by_row(probe((vectors - shift) / scale), rows)
+
+    data.tune(outputs)
+    return {split: data.score(split, outputs)[1] for split in data.eval_splits}
 
 
 def _fit(states: np.ndarray, task: Task, rows: Rows, outputs: int) -> Linear:

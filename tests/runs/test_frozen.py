@@ -1,5 +1,6 @@
 """Frozen probes: features by hand, and outputs of a run."""
 
+import dataclasses
 import json
 
 import keras
@@ -129,6 +130,23 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
     # In units of the labels, and better than the mean baseline.
     assert report["summary"]["eval"]["mse"]["baseline"] == pytest.approx(1.0)
     assert max(first, second) < 0.9
+
+
+def test_the_threshold_of_multilabel_is_tuned(tmp_path, pretrained):
+    """Three of ten texts have the label, whatever they say: no probability is 0.5."""
+    examples = [
+        dataclasses.replace(e, label="x" if n % 10 < 3 else "")
+        for n, e in enumerate(common.sentiment(120))
+    ]
+    report, _, _ = run(
+        tmp_path,
+        pretrained,
+        task="multilabel",
+        train=table(tmp_path / "train.csv", examples),
+        eval=table(tmp_path / "eval.csv", examples),
+    )
+    found = report["summary"]["eval"]["micro_f1"]
+    assert found["median"] == pytest.approx(found["baseline"], abs=10)
 
 
 def test_spans_are_refused(tmp_path, pretrained):
