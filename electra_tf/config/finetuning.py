@@ -103,6 +103,11 @@ class FinetuneRunConfig(Group):
             "--export_precision=int8 is for --export_litert and --export_onnx: add one "
             "of them.",
         )
+        require(
+            self.export_precision != "bfloat16" or self.export_saved_model,
+            "--export_precision=bfloat16 is for saved_model/: leave out "
+            "--noexport_saved_model.",
+        )
         # Checked here: a seed out of range would fail after all others have run.
         require(
             0 <= self.seed <= 2**31 - self.seeds,
@@ -169,7 +174,9 @@ class FinetuneDataConfig(Group):
         "the beginning. windows: split into rows and average their logits.",
     )
     pair_doubling: bool = field(
-        True, "Train MRPC and STS-B in both orders, as the original code."
+        True,
+        "Train MRPC and STS-B in both orders, as the original code.",
+        only_with="task=mrpc|sts",
     )
     vocab_file: str | None = field(
         None, "Vocabulary; default: vocab.txt beside the model.", resumable=True
@@ -264,6 +271,7 @@ class RecipeConfig(Group):
         None,
         "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
         above=0,
+        max=1,
     )
     epochs: float | None = field(
         None, "Passes over the data; default: 3, and 10 for RTE and STS-B.", above=0

@@ -575,6 +575,8 @@ def searched(
 
     def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
         trial = config.trying(values)
+        # The previous trial is in search.json; its checkpoints would fill the disk.
+        files.remove(trials.path / f"trial-{number - 1}")
         with equal_shares(config).scope():
             start = pretrained(trial, _discard)
             own = settings(trial, data.task, start.encoder)

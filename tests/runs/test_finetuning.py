@@ -132,8 +132,7 @@ def test_a_finished_run_is_not_overwritten(finished, capsys):
     for changes, message in (
         ({}, "holds a finished run: pass --overwrite"),
         ({"task": "regression"}, "another task, 'classification', not 'regression'"),
-        # Only the optimizer validates the decay.
-        ({"overwrite": True, "layerwise_decay": 1.5}, "decay is 1.5"),
+        ({"overwrite": True, "max_seq_length": 65}, "exceeds the 64 positions"),
     ):
         assert message in error(capsys, **values | changes)
     after = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
@@ -277,6 +276,8 @@ def bad(tmp_path, pretrained, **values):
         ({"max_seq_length": 65}, "--max_seq_length=65 .*exceeds the 64 positions"),
         ({"text": ["body"]}, "no column 'body'"),
         ({"task": "regression"}, "not a number"),
+        ({"label": []}, "--label and --label_separator must not be empty"),
+        ({"task": "multilabel", "label_separator": ""}, "must not be empty"),
     ],
 )
 def test_bad_flags_are_one_clear_error(tmp_path, pretrained, capsys, values, message):
@@ -382,6 +383,7 @@ def test_a_diverged_first_seed_is_not_exported(tmp_path, pretrained, monkeypatch
         {"epochs": -1.0},
         {"warmup_proportion": 1.0},
         {"max_seq_length": 4},
+        {"export_precision": "bfloat16", "export_saved_model": False},
     ],
 )
 def test_config_refuses_impossible_values(values):

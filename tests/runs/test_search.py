@@ -174,6 +174,7 @@ def test_what_the_flag_says():
         ({"search": ("seed=0.5:3",)}, "the smaller end first"),
         ({"search": ("epochs", "epochs=1:2")}, "names epochs twice"),
         ({"search": ("dropout=0.5:1.5",)}, "--dropout must be in"),
+        ({"search": ("layerwise_decay=0.5:1.5",)}, "--layerwise_decay must be in"),
         ({"search": ("epochs",), "frozen": True}, "--frozen does not"),
         ({"search": ("seed",), "seeds": 3}, "leave --seeds"),
         ({"search": ("epochs",), "search_trials": 1}, "--search_trials must be"),
@@ -288,6 +289,8 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(
         with pytest.raises(Killed):
             run(values, parts)
         monkeypatch.setattr(Trainer, "train", train)
+    # Only the last trial's checkpoints are kept.
+    assert [path.name for path in (parts / "search").glob("trial-*")] == ["trial-2"]
     with pytest.raises(ValueError, match="search: was"):
         run(values, parts, search=("epochs",))
     again, said = run(values, parts)
