@@ -96,7 +96,9 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
     except UserError as failure:
         if not is_run:
             raise
-        error = str(failure).removeprefix("--from=")
+        error = str(failure)
+    if reader and reader.NAME != "hugging_face":
+        source.reject("generator")
     model, towers = None, {}
     for role in (None, "discriminator", "generator") if reader else ():
         try:
@@ -229,8 +231,9 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
             "For a cased vocabulary set lower_case to false (Hugging Face: "
             "do_lower_case).",
         )
-    letters = any(word.isalpha() for word in words)
-    if subject.model.lower_case is False and letters and not capitals:
+    # Many scripts have no capitals.
+    small = any(word != word.upper() for word in words)
+    if subject.model.lower_case is False and small and not capitals:
         yield Finding(
             PROBLEM,
             "text is not lower-cased, but no token has a capital: every word with one "
@@ -340,6 +343,9 @@ def training(subject: Subject) -> Iterator[Finding]:
     known = {name: x for name, x in known.items() if x is not None}
     messages: list[str] = []
     rate = subject.flags.get("mask_rate", 0.15)
+    # Flags of older versions may be refused.
+    with contextlib.suppress(UserError):
+        rate = fields.from_flat(dict(subject.flags), PretrainConfig).sampled_rate
     # A rule needs several metrics, which a damaged row lacks.
     with contextlib.suppress(KeyError):
         HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)

@@ -85,6 +85,17 @@ def test_a_healthy_run(subject):
     assert {finding.trap for finding in findings} == doctor.CHECKS.keys()
 
 
+def test_what_looks_like_a_trap(subject):
+    """A script without capitals, and the last rate of a falling mask rate."""
+    thai = Vocabulary((*TOKENS[:5], *(chr(0xE01 + i) for i in range(len(TOKENS) - 5))))
+    found = with_model(subject, vocabulary=thai, lower_case=False)
+    found = dataclasses.replace(found, vocabulary_sha256=thai.sha256)
+    assert said(doctor.examine(found)) == {}
+    found = with_metrics(subject, replaced_fraction=0.04)
+    found = with_flags(found, mask_rate=0.3, final_mask_rate=0.1)
+    assert said(doctor.examine(found)) == {}
+
+
 @pytest.mark.parametrize("name", ["small", "base", "large", "small_plus_plus", "tiny"])
 def test_shipped_configs(name):
     found = said(doctor.examine(read_flagfile(str(ROOT / "configs" / f"{name}.cfg"))))
@@ -289,6 +300,8 @@ def test_other_folders_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="not in a known format"):
         doctor.read(tmp_path / "empty")
+    with pytest.raises(ValueError, match="mini does not need --generator"):
+        doctor.read("mini", "generator")
 
 
 # The command
