@@ -135,7 +135,7 @@ def folder_of(source: str | os.PathLike) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "converted"
         options = ConvertConfig(source=str(source), to=str(target))
-        convert.main(options, log=lambda line: None)
+        convert.main(options, log=lambda line: warn(line.strip()))
         yield target
 
 
