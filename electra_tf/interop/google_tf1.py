@@ -17,6 +17,7 @@ import tensorflow as tf
 from electra_tf import cli, files
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
+from electra_tf.folders.models import HUGGING_FACE_FILES
 from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, scatter
 from electra_tf.interop.networks import Imported, Source, Tower
 
@@ -44,7 +45,14 @@ def detect(source: Source) -> bool:
     prefix = newest(Path(source.path))
     if prefix is None:
         return False
-    _, names = read_variables(prefix, re.compile(".*"))
+    try:
+        _, names = read_variables(prefix, re.compile(".*"))
+    except UserError:
+        # Other programs also write *.index files, such as those of faiss.
+        folder = Path(source.path)
+        if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
+            return False
+        raise
     return any(name.startswith(MAIN) for name in names)
 
 
@@ -105,15 +113,18 @@ def read(source: Source) -> Imported:
     notes: list[str] = []
     if [*bodies.values()] == [MAIN, MAIN]:
         notes.append("one encoder serves both towers; here each gets a copy of it")
-    towers = {}
+    towers, num_heads = {}, {}
     for role, body in source.selected(bodies).items():
         # Tied tables are stored once, with the discriminator.
         owns_tables = tensors.starting_with(f"{GENERATOR}embeddings/")
         tables = GENERATOR if owns_tables and role == "generator" else MAIN
-        given = source.num_heads if not towers else None
-        num_heads = given or _num_heads(role, folder, notes)
+        if body not in num_heads:
+            given = source.num_heads if not towers else None
+            # The first role of a shared encoder is the discriminator.
+            owner = next(each for each in bodies if bodies[each] == body)
+            num_heads[body] = given or _num_heads(owner, folder, notes)
         prefixes = {"embeddings": tables, "body": body}
-        sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=num_heads)
+        sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=num_heads[body])
         encoder = tensors.read(GOOGLE_TF1.encoder(sizes, **prefixes))
         # The head is optional for the discriminator only.
         has_head = heads[role] or role == "generator"

@@ -197,6 +197,12 @@ def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
     both = read(tmp_path)
     assert list(both.towers) == ["discriminator", "generator"]
     assert any("gets a copy" in note for note in both.notes)
+    # One encoder has one number of heads.
+    towers = read(tmp_path, num_heads=4).towers.values()
+    assert [tower.sizes.num_heads for tower in towers] == [4, 4]
+    config = tmp_path / "discriminator_config.json"
+    config.write_text('{"num_attention_heads": 2}')
+    assert read(tmp_path, only="generator").generator.sizes.num_heads == 2
     head = "discriminator_predictions"
     alone = {k: v for k, v in shared.items() if not k.startswith(head)}
     save(tmp_path / "model", alone)
