@@ -84,14 +84,19 @@ def _register_classes() -> None:
             getattr(package, public)
 
 
+def to_half(array: np.ndarray, name: str) -> np.ndarray:
+    """Returns an array as float16; raises ValueError, with its name, if one exceeds."""
+    if np.abs(array).max(initial=0) > np.finfo(np.float16).max:
+        raise UserError(f"{name} has values that float16 cannot hold.")
+    return array.astype(np.float16)
+
+
 def _save_halves(model: keras.Model, path: Path) -> None:
     tensors = {}
     for number, variable in enumerate(model.weights):
-        value = np.asarray(variable)
-        if np.abs(value).max(initial=0) > np.finfo(np.float16).max:
-            raise UserError(f"{variable.path} has values that float16 cannot hold.")
+        value = to_half(np.asarray(variable), variable.path)
         # Numbered, because names do not determine the order.
-        tensors[f"{number:04}/{variable.path}"] = value.astype(np.float16)
+        tensors[f"{number:04}/{variable.path}"] = value
     description = json.dumps(keras.saving.serialize_keras_object(model))
     metadata = {"description": description}
     safetensors.numpy.save_file(tensors, path, metadata)

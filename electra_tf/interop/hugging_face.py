@@ -16,7 +16,7 @@ import numpy as np
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.folders.cards import data_lines, recipe_lines, sections, table
-from electra_tf.folders.models import HUGGING_FACE_FILES
+from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
 from electra_tf.interop import task_heads, tensor_files, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
 from electra_tf.interop.networks import Imported, Sizes, Source, TaskHead, Tower
@@ -111,14 +111,16 @@ def detect(source: Source) -> bool:
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's folder if it is known."""
     folder = tensor_files.local_folder(source.path)
-    first = _read_half(folder, source.num_heads, with_task=source.only is None)
-    halves = {first.role: first}
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
+    heads = [source.num_heads, None]
+    if other is not None and source.only == "generator":
+        heads.reverse()
+    first = _read_half(folder, heads[0], with_task=source.only is None)
+    halves = {first.role: first}
     if other is not None and source.only != "discriminator":
-        heads = source.num_heads if source.only == "generator" else None
-        second = _read_half(tensor_files.local_folder(other), heads)
+        second = _read_half(tensor_files.local_folder(other), heads[1])
         if (first.role, second.role) != ("discriminator", "generator"):
             raise UserError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; they "
@@ -258,7 +260,11 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
         of_head, more = task_heads.to_hugging_face(task, model.source)
         arrays |= of_head
     dtype = "float16" if model.float16 else "float32"
-    arrays = {name: array.astype(dtype) for name, array in arrays.items()}
+    if model.float16:
+        arrays = {
+            name: to_half(array, f"{model.source}: {name}")
+            for name, array in arrays.items()
+        }
     path = folder / "model.safetensors"
     try:
         # `transformers` requires "pt".

@@ -121,6 +121,12 @@ def _arrays(head: Any, path: Path) -> Arrays:
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
     """Writes a fine-tuning folder with the Keras model and the SavedModel."""
     length = model.task.options.get("max_seq_length") or model.trained_length
+    positions = model.main.sizes.max_positions
+    if not 0 < length <= positions:
+        raise UserError(
+            f"{model.source}: max_seq_length is {length}, and the model has "
+            f"{positions} positions."
+        )
     try:
         task = _task(model.task, length)
     except ValueError as error:
@@ -181,7 +187,10 @@ _CONFIG = {
     "id2label": dict[str, str] | None,
     "problem_type": str | None,
     "classifier_dropout": float | None,
-    "electra_tf": (None, {"label_range": tuple[float, float] | None}),
+    "electra_tf": (
+        None,
+        {"label_range": tuple[float, float] | None, "max_seq_length": int | None},
+    ),
 }
 
 
@@ -206,6 +215,9 @@ def of_hugging_face(
     """
     files.check_shape(config, _CONFIG, f"{source}/config.json is damaged")
     options, problem = config.get("electra_tf") or {}, config.get("problem_type")
+    low, high = options.get("label_range") or (0.0, 1.0)
+    if low >= high:
+        raise UserError(f"{source}/config.json: label_range is {low} to {high}.")
     if "qa_outputs.weight" in tensors:
         kind, width = "question_answering", 2
     elif "classifier.out_proj.weight" in tensors:
@@ -234,12 +246,15 @@ def of_hugging_face(
                 f"of the head once; it has {len(named)} names."
             )
     if kind == "regression":
-        low, high = options.get("label_range") or (0.0, 1.0)
         arrays["output_kernel"] = arrays["output_kernel"] / (high - low)
         arrays["output_bias"] = (arrays["output_bias"] - low) / (high - low)
     dropout = config.get("classifier_dropout")
     if dropout is None:
         dropout = config.get("hidden_dropout_prob", 0.1)
+    if not 0 <= dropout < 1:
+        raise UserError(
+            f"{source}/config.json: classifier_dropout is {dropout}, not in [0, 1)."
+        )
     return TaskHead(kind, labels, arrays, dropout, options)
 
 

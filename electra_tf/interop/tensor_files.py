@@ -104,6 +104,6 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
         )
     # NumPy has no bfloat16.
     return {
-        name: (value.float() if value.is_floating_point() else value).numpy()
+        name: (value.float() if value.is_floating_point() else value).detach().numpy()
         for name, value in tensors.items()
     }

@@ -180,6 +180,13 @@ def _vocabulary(
         path = folder / "vocab.txt"
         roles = {ours.strip("[]").lower(): theirs for theirs, ours in special.items()}
         ids = dict(Vocabulary.load(path, **roles).ids)
+        theirs = model.get("vocab")
+        # `transformers` would read tokenizer.json.
+        if isinstance(theirs, dict) and ids | added != theirs | added:
+            raise UserError(
+                f"{path} and tokenizer.json have different tokens: delete the wrong "
+                "file."
+            )
     elif not whole:
         return None
     elif model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):

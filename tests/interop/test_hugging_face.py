@@ -11,7 +11,13 @@ from safetensors.numpy import load_file, save_file
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.interop import hugging_face, networks, tensor_files, tokenizer_files
+from electra_tf.interop import (
+    convert,
+    hugging_face,
+    networks,
+    tensor_files,
+    tokenizer_files,
+)
 from electra_tf.interop.names import HUGGING_FACE, scatter
 from electra_tf.interop.networks import Source
 from tests.interop.models import CASES, GOLDEN, assert_agree, expected, outputs, same
@@ -94,6 +100,9 @@ def test_only_one_tower(tmp_path):
     assert same(read(tmp_path), generator)
     only = read(GOLDEN / "projected", only="discriminator")
     assert list(only.towers) == ["discriminator"]
+    # 6 heads do not divide the discriminator's hidden size.
+    alone = read(GOLDEN / "projected", only="generator", num_heads=6).generator
+    assert alone.sizes.num_heads == 6
 
 
 def test_pair_of_two_folders(tmp_path):
@@ -278,6 +287,16 @@ def test_special_tokens_of_other_names(folder):
     assert tokenizer_files.read_tokenizer(folder).vocabulary == original
 
 
+def test_tokenizer_files_that_contradict_each_other_are_refused(folder):
+    """`transformers` would read tokenizer.json, and vocab.txt without it."""
+    ids = dict(Vocabulary.load(folder / "vocab.txt").ids)
+    model = {"type": "WordPiece", "vocab": ids}
+    assert tokenizer_json(folder, model=model).vocabulary.ids == ids
+    ids["the"], ids["a"] = ids["a"], ids["the"]
+    with pytest.raises(ValueError, match=r"vocab\.txt and tokenizer\.json have diff"):
+        tokenizer_json(folder, model=model)
+
+
 def tokenizer_json(folder, **values):
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(values))
@@ -356,7 +375,7 @@ def test_pickled_weights(folder):
         old = {
             name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
                 "LayerNorm.bias", "LayerNorm.beta"
-            ): torch.from_numpy(array)
+            ): torch.nn.Parameter(torch.from_numpy(array))
             for name, array in tensors.items()
         }
         assert old.keys() != tensors.keys()
@@ -371,6 +390,11 @@ def test_pickled_weights(folder):
     torch.save({"electra.x": Evil()}, folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"pytorch_model\.bin cannot be read"):
         read(folder)
+
+
+def test_an_index_of_another_program_beside_the_model(folder):
+    (folder / "faiss.index").write_bytes(b"IxF2" + bytes(60))
+    assert convert.find_format(Source(str(folder))) is hugging_face
 
 
 def test_names_on_the_hub(tmp_path, monkeypatch):

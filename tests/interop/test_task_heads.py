@@ -227,13 +227,18 @@ def test_their_models_come_in(tmp_path):
             dataclasses.replace(TASKS["question_answering"], answerability=True),
             "--answerability=off",
         ),
+        (
+            Regression(name="price", source=None, label_range=(0.0, 1e6)),
+            "values that float16 cannot hold",
+        ),
     ],
-    ids=["mean", "many classes", "joint", "answerability"],
+    ids=["mean", "many classes", "joint", "answerability", "float16"],
 )
 def test_heads_without_a_counterpart_are_refused_by_name(task, message, tmp_path):
     saved(tmp_path / "run", task)
     to = tmp_path / "hf"
-    assert message in refused(tmp_path / "run", to, "--format=hugging_face")
+    flags = ("--format=hugging_face", "--float16")
+    assert message in refused(tmp_path / "run", to, *flags)
     assert not to.exists()
 
 
@@ -262,6 +267,10 @@ def test_configs_that_do_not_fit_their_head_are_refused(mood, tmp_path):
         ({"problem_type": "regression"}, "problem_type"),
         ({"problem_type": 3}, "problem_type"),
         ({"electra_tf": {"long_texts": "high"}}, "long_texts"),
+        ({"electra_tf": {"max_seq_length": 65}}, "max_seq_length is 65"),
+        ({"electra_tf": {"max_seq_length": "9"}}, "max_seq_length"),
+        ({"electra_tf": {"label_range": [1, 1]}}, "label_range"),
+        ({"classifier_dropout": 1.5}, "classifier_dropout is 1.5"),
     ):
         path.write_text(json.dumps(config | change))
         assert said in refused(tmp_path / "hf", tmp_path / "in")
