@@ -312,7 +312,11 @@ class ConvertConfig(Group):
     format: Literal["electra_tf", "google_tf1", "keras_hub", "hugging_face"] = field(
         "electra_tf", "Format to write."
     )
-    generator: str | None = field(None, "The generator's folder (hugging_face).")
+    generator: str | None = field(
+        None,
+        "The generator's folder (hugging_face).",
+        only_with="only!=discriminator",
+    )
     only: Literal["discriminator", "generator"] | None = field(
         None,
         "Leave the other tower out. Of a fine-tuned model, and of objectives other "
@@ -351,7 +355,7 @@ class ConvertConfig(Group):
     )
     private: bool = field(
         False,
-        "Create the repository of --push_to_hub as private.",
+        "Create the repository of --push_to_hub as private; refuse a public one.",
         only_with="push_to_hub",
     )
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import ConvertConfig
@@ -46,6 +48,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         pair=options.pair,
     )
     model = find_format(source).read(source)
+    _check_finite(model)
     if model.task:
         _check_task(model, options)
     model = completed(model, options)
@@ -88,15 +91,34 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
     api = HfApi(library_name="electra_tf")
     try:
         made = api.create_repo(name, private=private, exist_ok=True)
-        message = "Upload by electra_tf"
-        api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
+        # An existing repository keeps its visibility.
+        is_public = private and not api.model_info(name).private
+        if not is_public:
+            message = "Upload by electra_tf"
+            api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
     except Exception as error:  # The client raises many types.
         raise OSError(
             f"--push_to_hub={name}: cannot upload {folder} to the Hugging Face hub: "
             f"{cli.reason(error)} The folder is written; log in (hf auth login, or "
             "HF_TOKEN) and run `hf upload` with it."
         ) from error
+    if is_public:
+        raise UserError(
+            f"--private: {name} exists and is public: make it private, or name another "
+            f"repository. {folder} is written and not uploaded."
+        )
     return str(made)
+
+
+def _check_finite(model: Imported) -> None:
+    """Raises ValueError if weights are not finite, as of a run that diverged."""
+    for role, tower in model.towers.items():
+        for name, array in {**tower.encoder, **tower.head}.items():
+            if not np.isfinite(array).all():
+                raise UserError(
+                    f"{model.source}: {name} of the {role} has values that are not "
+                    "finite."
+                )
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:

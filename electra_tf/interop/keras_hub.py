@@ -102,7 +102,7 @@ def tower(backbone: keras.Model) -> Tower:
     arrays = {}
     for name, variables in _variables(backbone).items():
         # One kernel here holds query, key and value, with the heads side by side.
-        parts = [variable.numpy() for variable in variables]
+        parts = [np.asarray(variable.numpy(), np.float32) for variable in variables]
         if name.endswith(("qkv_kernel", "qkv_bias")):
             parts = [part.reshape([*part.shape[:-2], -1]) for part in parts]
         elif name.endswith("attention_output_kernel"):

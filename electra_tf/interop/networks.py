@@ -155,6 +155,7 @@ class Imported:
         notes: assumptions and warnings for the user.
         float16: whether to write weights in half precision.
         run: config.json of the pretraining run, and its held-out ``scores``.
+        recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 
     Raises:
@@ -174,6 +175,7 @@ class Imported:
     float16: bool = False
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     task: TaskHead | None = None
 
     def __post_init__(self) -> None:
@@ -266,11 +268,12 @@ def encoder_tower(
     """
     activations = {block.activation for block in encoder.transformer.blocks}
     epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}
-    if activations - {"gelu"} or epsilons != {_EPSILON}:
+    is_variant = activations - {"gelu"} or encoder.direction != "both"
+    if is_variant or epsilons != {_EPSILON}:
         raise UserError(
-            f"{source} has the activations {', '.join(sorted(activations))} and the "
-            f"LayerNorm epsilons {sorted(epsilons)}; only gelu with {_EPSILON} can be "
-            "converted."
+            f"{source} has the activations {', '.join(sorted(activations))}, the "
+            f"direction {encoder.direction} and the LayerNorm epsilons "
+            f"{sorted(epsilons)}; only gelu, both and {_EPSILON} can be converted."
         )
     if encoder.lora_rank:
         encoder = encoder.merge_lora()

@@ -8,15 +8,18 @@ from typing import Any
 import keras
 import numpy as np
 
+from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
     CONFIG,
     MODELS,
+    RECIPE,
     VOCABULARY,
     PretrainingFolder,
     named,
+    recommended,
 )
 from electra_tf.interop import networks, task_heads
 from electra_tf.interop.networks import Imported, Source, Tower
@@ -31,7 +34,7 @@ from electra_tf.pretraining import (
 NAME = "electra_tf"
 OUTPUTS = (
     *(f"{name}{suffix}" for name in MODELS for suffix in (KERAS, HALVES)),
-    *(VOCABULARY, CONFIG),
+    *(VOCABULARY, CONFIG, RECIPE),
     *task_heads.OUTPUTS,
 )
 
@@ -63,6 +66,8 @@ def read(source: Source) -> Imported:
         trained_length=folder.flags.get("max_seq_length"),
         run=folder.settings,
         scores=folder.held_out(),
+        # Of the encoder that fine-tuning starts from.
+        recipe={} if source.only == "generator" else recommended(folder.path),
     )
 
 
@@ -123,6 +128,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     home = PretrainingFolder(folder)
     home.save(networks.models(model), halves=model.float16)
     home.describe(_config(model), model.vocabulary)
+    if model.recipe:
+        files.write_json(folder / RECIPE, model.recipe)
     return ()
 
 

@@ -60,6 +60,7 @@ def finished(tmp_path_factory):
     )
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 8')
+    (folder / "recipe.json").write_text('{"dropout": 0.0}')
     return folder
 
 
@@ -67,7 +68,7 @@ def test_an_imported_folder_looks_like_a_finished_run(tmp_path):
     to = tmp_path / "deep" / "imported"
     said = run(GOLDEN / "projected", to, "--trained_length=12")
     whole = {name for name in run_folder.OUTPUTS if not name.endswith(".safetensors")}
-    whole -= {*task_heads.OUTPUTS}
+    whole -= {*task_heads.OUTPUTS, "recipe.json"}
     assert {path.name for path in to.iterdir()} == whole
     assert not [path for path in to.parent.iterdir() if path != to]
     assert "discriminator: 2 layers x 16, 4 heads" in said
@@ -104,6 +105,9 @@ def test_a_run_goes_out_and_comes_back_to_the_bit(finished, tmp_path, format_nam
     assert "warning" not in said
     original = run_folder.read(Source(str(finished)))
     again = run_folder.read(Source(str(back)))
+    # Other formats have no recipe.
+    assert again.recipe == (original.recipe if format_name == "electra_tf" else {})
+    assert original.recipe == {"dropout": 0.0}
     assert again.vocabulary == original.vocabulary
     assert (again.lower_case, again.strip_accents) == (False, False)
     assert same(again, original)
@@ -241,6 +245,15 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
     assert len(list((tmp_path / "out").iterdir())) == 5
 
 
+def test_a_diverged_run_is_refused(tmp_path):
+    model = tiny_run.electra()
+    model.discriminator.transformer.blocks[1].weights[0].assign_add([[np.nan]])
+    source = tiny_run.save(tmp_path / "run", model)
+    message = refused(source, tmp_path / "out")
+    assert "layer_1/qkv_kernel of the discriminator has values that are not" in message
+    assert not (tmp_path / "out").exists()
+
+
 def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
     casing = ("--lower_case", "--nostrip_accents")
     run(finished, tmp_path / "hf", "--format=hugging_face", *casing)
@@ -249,12 +262,13 @@ def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
 
 
 def test_flags_without_a_use_are_refused(finished, tmp_path):
-    for source, flag, message in (
-        (finished, "--generator=/x", "does not need --generator"),
-        (finished, "--num_heads=2", "does not need --num_heads"),
+    lone = "--only=discriminator"
+    for flags, message in (
+        (["--generator=/x"], "does not need --generator"),
+        (["--num_heads=2"], "does not need --num_heads"),
+        (["--generator=/x", lone], f"--generator cannot be used with {lone}"),
     ):
-        flags = (flag, vocabulary_flag("equal"))
-        assert message in refused(source, tmp_path / "out", *flags)
+        assert message in refused(finished, tmp_path / "out", *flags)
 
 
 def test_a_vocabulary_is_needed_and_must_fit(tmp_path):

@@ -44,8 +44,12 @@ class Hub(BaseHTTPRequestHandler):
             self.answer({"error": "Invalid username or password."}, 401)
         elif path == "/api/repos/create":
             asked = json.loads(body)
-            server.private = asked.get("private", asked.get("visibility") == "private")
-            self.answer({"url": f"{server.url}/someone/{asked['name']}"})
+            url = {"url": f"{server.url}/someone/{asked['name']}"}
+            is_new = server.private is None
+            if is_new:
+                is_private = asked.get("visibility") == "private"
+                server.private = asked.get("private", is_private)
+            self.answer(url, 200 if is_new else 409)
         elif path == "/api/validate-yaml":
             # Validates the metadata of a model card.
             self.answer({"errors": [], "warnings": []})
@@ -97,7 +101,8 @@ class Hub(BaseHTTPRequestHandler):
             self.answer(listed)
         elif path.startswith("/api/models/someone/electra-tiny"):
             siblings = [{"rfilename": name} for name in files]
-            self.answer({"id": "x/y", "sha": COMMIT, "siblings": siblings})
+            answer = {"id": "x/y", "sha": COMMIT, "private": self.server.private}
+            self.answer({**answer, "siblings": siblings})
         elif name in files:
             etag = f'"{hashlib.sha256(files[name]).hexdigest()}"'
             self.answer(files[name], ETag=etag, X_Repo_Commit=COMMIT)
@@ -162,6 +167,14 @@ def test_a_refusal_says_what_is_left_to_do(hub, ours, tmp_path, monkeypatch):
     assert "401" in message
     assert "hf auth login" in message
     assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert not hub.files
+
+
+def test_a_public_repository_gets_nothing_private(hub, ours, tmp_path):
+    hub.private = False
+    flags = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
+    message = refused(ours, tmp_path / "out", *flags, "--private")
+    assert "someone/electra-tiny exists and is public" in message
     assert not hub.files
 
 

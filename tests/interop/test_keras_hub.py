@@ -162,8 +162,10 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path):
     with pytest.raises(ValueError, match="<m>"):
         write(tmp_path / "a", encoder(), renamed)
     assert not list((tmp_path / "a").iterdir())
-    with pytest.raises(ValueError, match="epsilons"):
-        write(tmp_path / "b", encoder(layer_norm_epsilon=1e-6))
+    for option in ({"layer_norm_epsilon": 1e-6}, {"direction": "left_to_right"}):
+        (value,) = option.values()
+        with pytest.raises(ValueError, match=f"{value}.*; only gelu, both and 1e-12"):
+            imported(encoder(**option))
 
 
 @pytest.mark.parametrize("kind", ["preset", "backbone.keras"])
