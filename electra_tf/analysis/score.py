@@ -169,7 +169,10 @@ def evaluate(
 
 
 def main(config: ScoreConfig) -> None:
-    """Scores minimal pairs or n-best lists."""
+    """Scores minimal pairs or n-best lists; raises UserError if an output exists."""
+    for path in filter(None, (config.output, config.report)):
+        if Path(path).exists() and not config.overwrite:
+            raise UserError(f"{path} exists: pass --overwrite to replace it.")
     if config.data:
         minimal_pairs.main(config)
     elif config.input:
@@ -184,9 +187,6 @@ def rerank(config: ScoreConfig, log: Log) -> None:
     Raises UserError if the lists, the model or the weight are invalid, OSError if a
     file is missing.
     """
-    for path in filter(None, (config.output, config.report)):
-        if Path(path).exists() and not config.overwrite:
-            raise UserError(f"{path} exists: pass --overwrite to replace it.")
     lists = read(config.input)
     known = [at for at, each in enumerate(lists) if each.edits is not None]
     if config.weight is None and len(known) < 2:

@@ -200,6 +200,11 @@ class ScoreConfig(Group):
             self.input is None or self.output is not None,
             "--input needs --output, the file for the best hypotheses.",
         )
+        paths = [path for path in (self.input, self.output, self.report) if path]
+        require(
+            len({*paths}) == len(paths),
+            "--input, --output and --report must be different files.",
+        )
 
 
 # Parts of an analysis, in the order of the report.

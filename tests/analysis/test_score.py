@@ -198,6 +198,14 @@ def test_tables_and_reports(folder, tmp_path, capsys):
     assert numbers["difference"] == numbers["after"] - numbers["before"]
     with pytest.raises(SystemExit, match="--overwrite"):
         run(folder, tmp_path)
+    row = {"sentence_good": "a good book", "sentence_bad": "a book good"}
+    pairs = ["score", f"--model={folder}", f"--report={report}"]
+    pairs.append(f"--data={write(tmp_path / 'pairs.jsonl', [row])}")
+    with pytest.raises(SystemExit, match=r"report\.json exists: pass --overwrite"):
+        command(pairs)
+    assert json.loads(report.read_text()) == numbers
+    assert command([*pairs, "--overwrite"]) == 0
+    assert json.loads(report.read_text())["all"]["all"]["pairs"] == 1
 
 
 def test_what_cannot_be_done_is_one_line(folder, tmp_path):
@@ -208,6 +216,10 @@ def test_what_cannot_be_done_is_one_line(folder, tmp_path):
         run(folder, tmp_path, "--weight=1", rows=long)
     with pytest.raises(SystemExit, match="not be negative"):
         run(folder, tmp_path, "--weight=-1")
+    for other in ("in", "out"):
+        flags = ("--weight=1", f"--report={tmp_path / other}.jsonl", "--overwrite")
+        with pytest.raises(SystemExit, match="must be different files"):
+            run(folder, tmp_path, *flags)
     assert not (tmp_path / "out.jsonl").exists()
 
 
