@@ -60,9 +60,9 @@ def reliability(
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """Returns the temperature with the least log loss (Guo et al., 2017), at most 100.
 
-    Above 1, the model was overconfident. Raises UserError if all labels are equal.
+    Above 1, the model was overconfident. Raises UserError without labels of both kinds.
     """
-    if np.min(labels) == np.max(labels):
+    if len(np.unique(labels)) < 2:
         raise UserError(
             "fitting a temperature needs replaced and original tokens: give more text."
         )

@@ -20,6 +20,7 @@ from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.cli import Log
+from electra_tf.data import paths
 from electra_tf.errors import UserError
 from electra_tf.runs.minimal_pairs import read_pairs
 from electra_tf.runs.scores import row_scores
@@ -157,7 +158,7 @@ def read_marked(path: str, log: Log) -> list[Marked]:
     Raises UserError if a line is malformed or there are no words, OSError if the file
     does not exist.
     """
-    if path.endswith(".jsonl") or Path(path).is_dir():
+    if paths.suffix(path) == ".jsonl" or Path(path).is_dir():
         sentences = []
         for pair in read_pairs([path]):
             words = pair.bad.split()
@@ -168,7 +169,7 @@ def read_marked(path: str, log: Log) -> list[Marked]:
                 if kind != "equal"
             ]
             sentences.append(Marked(tuple(words), tuple(_marks(len(words), spans))))
-    elif path.removesuffix(".gz").endswith(".m2"):
+    elif paths.suffix(path) == ".m2":
         sentences = list(_m2(path, log))
     else:
         sentences = list(_columns(path))
@@ -240,8 +241,8 @@ def _marks(size: int, spans: Sequence[tuple[int, int, str]]) -> list[str]:
 
 def _columns(path: str) -> Iterator[Marked]:
     """Reads words and labels of the first and last column: c/i or 0/1 (FCE, BEA)."""
-    source = SentenceSource(files={"eval": path}, word_column="0", tag_column="-1")
-    for sentence in source("eval"):
+    source = SentenceSource(files={}, word_column="0", tag_column="-1")
+    for sentence in source.columns(path):
         unknown = {*sentence.tags} - {"c", "i", "0", "1"}
         if unknown:
             raise UserError(

@@ -18,8 +18,9 @@ import tensorflow as tf
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.cli import Log
 from electra_tf.config.commands import AnalyzeConfig
-from electra_tf.data import pipeline, records
+from electra_tf.data import paths, pipeline, records
 from electra_tf.data.corpora import open_corpus
+from electra_tf.data.tables import READERS
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import DATA
 from electra_tf.layers.encoder import TextEncoder
@@ -86,15 +87,19 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
 
 def _records_of(inspector: Inspector, pattern: str) -> list[str]:
     flags = inspector.flags
-    places = [*(flags.get("records") or ()), flags.get("data_dir")]
-    places = [place for place in places if place] or [inspector.folder / DATA]
-    paths = [Path(path) for place in places for path in glob.glob(str(place))]
-    folders = {path if path.is_dir() else path.parent for path in paths}
-    return sorted(str(path) for folder in folders for path in folder.glob(pattern))
+    held_out = flags.get("eval_records") if pattern == pipeline.HELD_OUT else ()
+    built = [flags.get("data_dir") or inspector.folder / DATA]
+    places = held_out or flags.get("records") or built
+    found = [Path(path) for place in places for path in glob.glob(str(place))]
+    # Held-out files may have any name; others are beside the training files.
+    named = {path for path in found if held_out and path.is_file()}
+    folders = {path if path.is_dir() else path.parent for path in {*found} - named}
+    inside = {path for folder in folders for path in folder.glob(pattern)}
+    return sorted(map(str, named | inside))
 
 
-def _read_records(paths: Sequence[str], limit: int) -> list[np.ndarray]:
-    stream = tf.data.TFRecordDataset(list(paths)).take(limit)
+def _read_records(shards: Sequence[str], limit: int) -> list[np.ndarray]:
+    stream = tf.data.TFRecordDataset(list(shards)).take(limit)
     batches = stream.batch(1000).map(pipeline.parse_batch)
     return [row.numpy() for batch in batches for row in batch]
 
@@ -105,8 +110,13 @@ def _sample(name: str = "tagged") -> str:
 
 def read_tagged(path: str) -> list[Sentence]:
     """Reads CoNLL-U with UPOS tags, or columns 0 and 1."""
-    is_conllu = path.removesuffix(".gz").endswith(".conllu")
+    is_conllu = paths.suffix(path) == ".conllu"
     word, tag = ("FORM", "UPOS") if is_conllu else ("0", "1")
+    if paths.suffix(path) in READERS:
+        raise UserError(
+            f"{path}: --tagged takes CoNLL-U (.conllu), or a word and its tag per line "
+            f"in a file that does not end in {', '.join(READERS)}."
+        )
     source = SentenceSource(files={"eval": path}, word_column=word, tag_column=tag)
     return source("eval")
 

@@ -93,6 +93,10 @@ class SentenceSource:
         labeled = split not in self.unlabeled
         if paths.suffix(path) in READERS:
             return list(self._table(path, labeled))
+        return self.columns(path, labeled)
+
+    def columns(self, path: str, labeled: bool = True) -> list[Sentence]:
+        """Reads CoNLL-U, or columns of a file with any other suffix."""
         sentences = list(self._columns(path, labeled))
         if not sentences:
             raise UserError(f"{path} has no words.")

@@ -8,6 +8,7 @@ from sklearn.calibration import calibration_curve
 
 from electra_tf.analysis import calibration, statistics
 from electra_tf.analysis.statistics import halves
+from electra_tf.errors import UserError
 from electra_tf.tasks import metrics
 
 
@@ -79,5 +80,7 @@ def test_what_cannot_be_calibrated():
     assert np.isnan(statistics.roc_auc(np.zeros(3, bool), np.arange(3.0)))
     one_row = metrics.bootstrap(np.mean, np.zeros(3), np.ones(3))
     assert np.isnan(one_row).all()
-    with pytest.raises(ValueError, match="needs replaced and original tokens"):
-        calibration.fit_temperature(np.ones(3), np.ones(3, bool))
+    # Half of a single row is no row.
+    for count in (0, 3):
+        with pytest.raises(UserError, match="needs replaced and original tokens"):
+            calibration.fit_temperature(np.ones(count), np.ones(count, bool))

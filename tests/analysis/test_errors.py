@@ -1,6 +1,8 @@
 """Readers of marked errors; word scores, and detection against scikit-learn."""
 
+import gzip
 import json
+import lzma
 import re
 
 import numpy as np
@@ -12,6 +14,7 @@ from electra_tf.analysis import Inspector, errors
 from electra_tf.analysis.errors import Marked
 from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import read_tagged
+from electra_tf.errors import UserError
 from electra_tf.runs.scores import token_scores
 from tests import tiny_run
 from tests.tasks.common import TOKENS
@@ -175,7 +178,8 @@ def test_edits_beyond_the_words_leave_the_sentence_out(tmp_path):
 
 
 def test_columns(tmp_path):
-    found = read(tmp_path, "I\tc\nlikes\ti\n\nit\tc\n", "fce.tsv.conll")
+    # As FCE's files, which have no header.
+    found = read(tmp_path, "I\tc\nlikes\ti\n\nit\tc\n", "fce.tsv")
     assert [each.kinds for each in found] == [("", "error"), ("",)]
     assert read(tmp_path, "a x 0\nb y 1\n", "x.txt")[0].kinds == ("", "error")
     with pytest.raises(ValueError, match="must be c or i"):
@@ -191,6 +195,9 @@ def test_minimal_pairs(tmp_path):
     assert found.kinds == ("", "", "one", "")
     both = errors.read_marked(str(tmp_path), refuse)
     assert [each.kinds[2] for each in both] == ["one", "two"]
+    packed = tmp_path / "two.jsonl.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "two.jsonl").read_bytes()))
+    assert errors.read_marked(str(packed), refuse) == both[1:]
     # A missing word marks the word after it, an added one itself.
     for bad, kinds in (
         ("It so good", ("", "x", "")),
@@ -211,10 +218,14 @@ def test_empty_and_missing_files(tmp_path):
 
 
 def test_tagged_files(tmp_path):
+    conllu = b"1\tIs\tbe\tAUX\tVBZ\t_\t0\troot\t_\t_\n\n"
     for name, text, tag in (
-        ("x.conllu", "1\tIs\tbe\tAUX\tVBZ\t_\t0\troot\t_\t_\n\n", "AUX"),
-        ("x.txt", "Is VBZ B-VP\n", "VBZ"),
+        ("x.conllu", conllu, "AUX"),
+        ("X.CONLLU.XZ", lzma.compress(conllu), "AUX"),
+        ("x.txt", b"Is VBZ B-VP\n", "VBZ"),
     ):
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_bytes(text)
         (sentence,) = read_tagged(str(tmp_path / name))
         assert (sentence.words, sentence.tags) == (("Is",), (tag,))
+    with pytest.raises(UserError, match=r"x\.tsv: --tagged takes CoNLL-U"):
+        read_tagged("x.tsv")

@@ -92,6 +92,14 @@ def test_a_run_has_its_own_text(tmp_path):
     found = read_text(inspector, (), 10)
     assert [row.tolist() for row in found.rows] == [[2, 7, 3]] * 2
     assert found.counts[[2, 3, 5, 6, 7]].tolist() == [0, 0, 4, 2, 0]
+    # Held-out records elsewhere, under any name.
+    write_shard(tmp_path / "other.tfrecord", [[2, 8, 3]])
+    places = {"records": [str(folder / "data")]}
+    places["eval_records"] = [str(tmp_path / "o*.tfrecord")]
+    again = Inspector(tiny_run.save(folder, **places), lambda line: None)
+    other = read_text(again, (), 10)
+    assert [row.tolist() for row in other.rows] == [[2, 8, 3]]
+    assert other.counts.tolist() == found.counts.tolist()
 
 
 def test_text_that_is_none(inspector, tmp_path):
