@@ -184,15 +184,22 @@ class Inspector:
 
     @property
     def sampler(self) -> CategoricalSampler | GreedySampler:
-        """The sampler of pretraining."""
-        temperature = self.flags.get("temperature", 1.0)
-        return CategoricalSampler(temperature) if temperature else GreedySampler()
+        """The sampler at the end of pretraining."""
+        flags = self.flags
+        temperature = flags.get("final_temperature") or flags.get("temperature", 1.0)
+        if not temperature:
+            return GreedySampler()
+        return CategoricalSampler(temperature, flags.get("disallow_correct", False))
 
     def masking(self, length: int, mask_rate: float | None = None) -> Masking:
-        """Returns the masking of pretraining for rows of this length."""
-        vocabulary = self.vocabulary
+        """Returns the masking at the end of pretraining for rows of this length.
+
+        ``rare_tokens`` masks like ``tokens``, since the folder has no token counts.
+        """
+        vocabulary, flags = self.vocabulary, self.flags
         if mask_rate is None:
-            mask_rate = self.flags.get("mask_rate", 0.15)
+            mask_rate = flags.get("final_mask_rate") or flags.get("mask_rate", 0.15)
+        select = flags.get("mask_select", "tokens")
         return Masking(
             len(vocabulary),
             vocabulary.mask_id,
@@ -201,7 +208,9 @@ class Inspector:
             max_seq_length=length,
             mask_rate=mask_rate,
             max_predictions_per_seq=max(1, round(length * mask_rate)),
-            rule=self.flags.get("mask_rule", "electra"),
+            rule=flags.get("mask_rule", "electra"),
+            select="tokens" if select == "rare_tokens" else select,
+            continuation=[token.startswith("##") for token in vocabulary.tokens],
         )
 
     def _load(self, name: str, kind: type[Model]) -> Model:
@@ -209,13 +218,7 @@ class Inspector:
         if not path.is_file():
             raise FileNotFoundError(f"{self.folder} has no {path.name}: {self._hint()}")
         model = self.home.load(name, kind, f"A {kind.__name__} is required.")
-        rows = model.encoder.embeddings.vocab_size
-        if rows != len(self.vocabulary):
-            raise UserError(
-                f"{path} has embeddings for {rows} tokens but the vocabulary beside it "
-                f"has {len(self.vocabulary)}: they are of different runs (see "
-                f"python -m electra_tf doctor --model={self.folder})."
-            )
+        self.home.check_vocabulary(name, model.encoder)
         return model
 
     def _hint(self) -> str:

@@ -130,6 +130,7 @@ def section(subject: Subject) -> Section:
     clean, corrupted = {}, {}
     for name, inspector in inspectors.items():
         encoder = inspector.home.load("encoder", TextEncoder)
+        inspector.home.check_vocabulary("encoder", encoder)
         read = functools.partial(
             read_words,
             encoder,

@@ -34,6 +34,7 @@ from electra_tf.training.sinks import EVAL_PREFIX
 
 if TYPE_CHECKING:
     from electra_tf.data.prepared import PretrainingData
+    from electra_tf.layers.encoder import TextEncoder
 
 CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
@@ -212,6 +213,16 @@ class PretrainingFolder:
     def load(self, name: str, kind: type[Model], hint: str = "") -> Model:
         """Loads one of ``MODELS``; see ``models.load``."""
         return models.load(self.model_path(name), kind, hint)
+
+    def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:
+        """Raises ValueError if vocab.txt does not have the size of a model's table."""
+        rows, size = encoder.embeddings.vocab_size, len(self.vocabulary())
+        if rows != size:
+            raise UserError(
+                f"{self.model_path(name)} has embeddings for {rows} tokens but the "
+                f"vocabulary beside it has {size}: they are of different runs (see "
+                f"python -m electra_tf doctor --model={self.path})."
+            )
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
         """Saves models by name; ``halves`` writes float16 files.

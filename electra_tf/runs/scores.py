@@ -43,7 +43,8 @@ _CLASSES = {
 def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
     """Returns the method ("auto" follows the run's objective) and its model.
 
-    Raises ValueError if the model does not support it, OSError if it is missing.
+    Raises ValueError if the model does not support it or the vocabulary is of another
+    size, OSError if the model is missing.
     """
     is_masked = method == "masked_lm"
     is_masked |= method == "auto" and not folder.has_model("discriminator")
@@ -57,6 +58,7 @@ def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
     model = folder.load(name, keras.Model)
     for kind, cls in _CLASSES.items():
         if isinstance(model, cls) and method in ("auto", kind):
+            folder.check_vocabulary(name, model.encoder)
             return kind, model
     raise UserError(
         f"{path} holds a {type(model).__name__}, which does not score tokens by "

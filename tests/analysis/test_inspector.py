@@ -101,19 +101,41 @@ def test_corruption_is_a_function_of_text_and_seed(inspector):
     assert len(others) > 1
 
 
-def test_temperature_zero_takes_the_most_probable(model, tmp_path):
+SCHEDULES = {"mask_rate": 0.1, "final_mask_rate": 1.0, "temperature": 9.0}
+SCHEDULES |= {"final_temperature": 1e-4, "temperature_steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("flags", "may_be_correct"),
+    [
+        ({"mask_rate": 1.0, "temperature": 0}, True),
+        ({**SCHEDULES, "disallow_correct": True}, False),
+    ],
+)
+def test_temperature_zero_takes_the_most_probable(
+    model, tmp_path, flags, may_be_correct
+):
     # At rate 1, all candidates are chosen; 15 % of them stay visible.
-    flags = {"mask_rule": "electra", "mask_rate": 1.0, "temperature": 0}
-    folder = tiny_run.save(tmp_path, **flags)
-    inspector = Inspector(folder, warn)
+    inspector = Inspector(tiny_run.save(tmp_path, **flags), warn)
     found = inspector.corrupt("good book")
     assert found == inspector.corrupt("good book", mask_rate=1.0)
     assert found.is_masked == (False, True, True, False)
     choices = []
     for shown in ("[MASK] [MASK]", "good [MASK]", "[MASK] book", "good book"):
-        best = filled(model, ids_of(shown), [1, 2]).argmax(-1)
-        choices.append(tuple(TOKENS[index] for index in best))
+        shares = filled(model, ids_of(shown), [1, 2])
+        if not may_be_correct:
+            shares[[0, 1], ids_of("good book")[1:3]] = 0
+        choices.append(tuple(TOKENS[index] for index in shares.argmax(-1)))
     assert found.tokens[1:3] in choices
+
+
+def test_whole_words_are_masked_as_in_pretraining(tmp_path):
+    flags = {"mask_select": "whole_words", "mask_rate": 0.5}
+    found = Inspector(tiny_run.save(tmp_path, **flags), warn).corrupt("books " * 4)
+    first, second = found.is_masked[1:-1:2], found.is_masked[2:-1:2]
+    # Five of ten tokens hold two of the words of two pieces.
+    assert first == second
+    assert sum(first) == 2
 
 
 def test_casing_comes_from_the_records_or_is_assumed(tmp_path):

@@ -12,6 +12,7 @@ import electra_tf as et
 from electra_tf.cli import note
 from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
+from electra_tf.errors import UserError
 from electra_tf.pretraining import Electric
 from electra_tf.runs import minimal_pairs
 from electra_tf.runs.minimal_pairs import Pair
@@ -146,6 +147,12 @@ def test_a_head_of_another_kind_is_refused(tmp_path, electra):
     model = tiny_run.electra(question=lambda table: question(table, name="objective"))
     folder = tiny_run.save(tmp_path / "run", model)
     with pytest.raises(ValueError, match="such as masked_lm"):
+        run(folder, electra[1])
+
+
+def test_another_vocabulary_is_refused(tmp_path, electra):
+    folder = tiny_run.save(tmp_path / "run", tokens=common.TOKENS[:-1])
+    with pytest.raises(UserError, match="tokens but the vocabulary"):
         run(folder, electra[1])
 
 
