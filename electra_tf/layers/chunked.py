@@ -8,6 +8,7 @@ Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -53,19 +54,22 @@ def log_normalizer(
     """
     limit = max(1, _CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
+    # A replica may get no row of a last batch, but a loop needs a chunk.
+    least = max(1, count) if isinstance(count, int) else tf.maximum(1, count)
     # Even chunks minimize the padding of the last one.
-    number = -(-count // limit)
-    size = -(-count // number)
+    number = -(-least // limit)
+    size = -(-least // number)
+    cut = functools.partial(_cut, number=number, size=size)
 
     @tf.custom_gradient
     def run(
         rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], object]:
-        normalizers, best = _forward(_cut(rows, size), table, bias)
+        normalizers, best = _forward(cut(rows), table, bias)
 
         def gradient(upstream: tf.Tensor, _: object) -> Sequence[tf.Tensor]:
             row_slopes, table_slope, bias_slope = _backward(
-                _cut(rows, size), normalizers, _cut(upstream, size), table, bias
+                cut(rows), normalizers, cut(upstream), table, bias
             )
             return _join(row_slopes, count), table_slope, bias_slope
 
@@ -76,9 +80,11 @@ def log_normalizer(
     return run(*(tf.cast(tensor, tf.float32) for tensor in tensors))
 
 
-def _cut(values: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
-    """Splits [R, ...] into [number of chunks, C, ...], padded with zeros."""
-    missing = -known_shape(values)[0] % size
+def _cut(
+    values: tf.Tensor, number: int | tf.Tensor, size: int | tf.Tensor
+) -> tf.Tensor:
+    """Splits [R, ...] into [``number`` of chunks, C, ...], padded with zeros."""
+    missing = number * size - known_shape(values)[0]
     padding = [[0, missing], *([0, 0] for _ in values.shape[1:])]
     return tf.reshape(tf.pad(values, padding), [-1, size, *values.shape[1:]])
 

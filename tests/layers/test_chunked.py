@@ -77,6 +77,7 @@ def test_results_and_gradients_equal_numpy(chunk, chunk_size, jit_compile):
 
 
 def test_rows_of_unknown_number(chunk):
+    """A replica may have no rows."""
     chunk(4)
     function = tf.function(chunked.log_normalizer)
     rows, table, bias = values()
@@ -85,6 +86,8 @@ def test_rows_of_unknown_number(chunk):
     )
     found = concrete(rows, table, bias)[0]
     np.testing.assert_allclose(found, expected_results()[0], rtol=1e-5)
+    for run in (concrete, chunked.log_normalizer):
+        assert [x.shape for x in run(rows[:0], table, bias)] == [[0], [0]]
 
 
 def functions_of(graph):
