@@ -133,7 +133,9 @@ class CategoricalSampler(Serializable):
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns the logits [B, P, V] of the sampling distribution."""
-        logits = mlm_logits / self._temperature(step)
+        temperature = tf.cast(self._temperature(step), mlm_logits.dtype)
+        # A schedule may end at 0, the limit of the most probable token.
+        logits = mlm_logits / tf.maximum(temperature, 1e-6)
         if self.disallow_correct:
             # Improbable, yet finite.
             # Deviation: the original subtracts 1000; the same unless logits are huge.
