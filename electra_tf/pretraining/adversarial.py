@@ -102,6 +102,21 @@ class _AdversarialElectra(Electra):
                 f"{type(self).__name__} needs a sampler with a distribution, such as "
                 f"CategoricalSampler, got {type(self.sampler).__name__}."
             )
+        # Other generators pass no gradient from the samples to a network.
+        if not hasattr(generator, "encoder"):
+            raise UserError(
+                f"{type(self).__name__} needs a generator with an encoder, such as "
+                f"MaskedLM, got {type(generator).__name__}."
+            )
+        if not hasattr(self.objective, "loss_of_logits"):
+            raise UserError(
+                f"{type(self).__name__} needs the objective ReplacedTokenDetection, "
+                f"got {type(self.objective).__name__}."
+            )
+        if not callable(adversarial_weight) and not 0 <= adversarial_weight <= 1:
+            raise UserError(
+                f"adversarial_weight must be in [0, 1], got {adversarial_weight}."
+            )
         self.adversarial_weight = adversarial_weight
         self._mixture = as_schedule(adversarial_weight)
         self._reward = TokenMean(name="reward")
@@ -258,9 +273,10 @@ class GumbelElectra(_AdversarialElectra):
         )
         perturbed = perturbed_logits(logits, sampled_ids, fold_in(seed, RELAXATION))
         one_hots = straight_through(perturbed, sampled_ids, self.gumbel_temperature)
-        # Converts a mean over all tokens (L_disc) to a mean over masked slots (J).
+        # Converts a mean over the positions of L_disc to a mean over masked slots (J).
+        count = "tokens" if self.objective.positions == "all" else "masked"
         scale = tf.math.divide_no_nan(
-            self._adversarial_factor() * totals["tokens"],
+            self._adversarial_factor() * totals[count],
             self.discriminator_weight * totals["masked"],
         )
         # Word embeddings [B, S, E] of the discriminator; masked slots use one-hots.

@@ -34,7 +34,7 @@ from electra_tf.pretraining.objectives import (
     Objective,
     ReplacedTokenDetection,
 )
-from electra_tf.pretraining.samplers import Corrupted, candidates
+from electra_tf.pretraining.samplers import Corrupted, LeaveRows, candidates
 
 
 class Cloze(NamedTuple):
@@ -70,6 +70,8 @@ class TwoTowerGenerator(Generator):
     Examples:
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
     """
+
+    exported_inputs = (*ENCODER_INPUTS, "masked_lm_positions")
 
     def __init__(
         self,
@@ -273,8 +275,8 @@ class Electric(Electra):
     ``discriminator.keras`` of a run. The sum of -E(x)_t over a text is its
     pseudo-log-likelihood (section 3; ``electra-tf score --method=energy``).
 
-    Raises ValueError for a sampler with a temperature or ``disallow_correct``: log q is
-    the plain softmax.
+    Raises ValueError for a sampler with a temperature or ``disallow_correct``, and for
+    ``LeaveRows``: log q is the plain softmax.
 
     Examples:
         >>> model = pretraining.Electric(towers, discriminator)
@@ -293,10 +295,14 @@ class Electric(Electra):
         objective = objective or NoiseContrastiveEstimation(name="objective")
         super().__init__(generator, discriminator, objective=objective, **kwargs)
         temperature = getattr(self.sampler, "temperature", 1)
-        if temperature != 1 or getattr(self.sampler, "disallow_correct", False):
+        if (
+            temperature != 1
+            or getattr(self.sampler, "disallow_correct", False)
+            or isinstance(self.sampler, LeaveRows)
+        ):
             raise UserError(
                 "Electric takes log q from the softmax of the generator's logits: its "
-                "sampler needs temperature=1 and no disallow_correct."
+                "sampler needs temperature=1, no disallow_correct and no LeaveRows."
             )
 
 

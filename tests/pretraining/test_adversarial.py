@@ -13,6 +13,7 @@ from electra_tf.pretraining import (
     GumbelElectra,
     LinearChange,
     ReinforceElectra,
+    SentenceDetection,
 )
 from electra_tf.pretraining.adversarial import (
     RewardBaseline,
@@ -63,6 +64,8 @@ class Oracle:
         rows, slots = np.nonzero(used)
         positions = self.value["masked_lm_positions"]
         ids[rows, positions[rows, slots]] = self.sampled[rows, slots]
+        self.is_masked = np.zeros(ids.shape)
+        self.is_masked[rows, positions[rows, slots]] = 1
         inputs = {**batch, "input_ids": tf.constant(ids)}
         rtd = model(inputs).numpy().astype(np.float64)
         # D is the probability of "original".
@@ -116,11 +119,13 @@ def test_policy_gradient_is_that_of_the_expected_reward():
     np.testing.assert_allclose(tape.gradient(loss, logits)[0], -expected, atol=1e-6)
 
 
-def test_gumbel_gradient_against_numpy():
+@pytest.mark.parametrize("positions", ["all", "masked"])
+def test_gumbel_gradient_against_numpy(positions):
     """Reversed gradient of the discriminator's loss, as a mean over masked slots."""
     tau = 0.7
     weights = {"generator_weight": 2.0, "discriminator_weight": 3.0}
-    model = make("gumbel", gumbel_temperature=tau, **weights)
+    objective = et.ReplacedTokenDetection(positions)
+    model = make("gumbel", gumbel_temperature=tau, objective=objective, **weights)
     batch = tiny.batch()
     found = gradients(model, batch)
     oracle = Oracle(model, batch)
@@ -133,10 +138,11 @@ def test_gumbel_gradient_against_numpy():
         tape.watch(words)
         rtd = model.objective(model.discriminator.encode_words(words, inputs))
         values = et.losses.binary_cross_entropy(replaced, rtd)
-        total = tf.reduce_sum(values * tf.cast(batch["input_mask"], tf.float32))
+        counted = oracle.is_masked if positions == "masked" else batch["input_mask"]
+        total = tf.reduce_sum(values * tf.cast(counted, tf.float32))
     by_word = tape.gradient(total, words).numpy().astype(np.float64)
-    positions = oracle.value["masked_lm_positions"]
-    upstream = np.take_along_axis(by_word, positions[..., None], 1)
+    slots = oracle.value["masked_lm_positions"][..., None]
+    upstream = np.take_along_axis(by_word, slots, 1)
     upstream *= (oracle.value["masked_lm_weights"] > 0)[..., None]
     by_token = upstream @ table.word_embeddings.numpy().T.astype(np.float64)
     perturbed = perturbed_logits(
@@ -200,6 +206,13 @@ def test_unsuitable_samples_are_refused(kind):
         make(kind, sampling_dropout=False)
     with pytest.raises(ValueError, match="needs a sampler with a distribution"):
         make(kind, sampler=GreedySampler())
+    towers = tiny.two_tower(et.Electra)
+    with pytest.raises(ValueError, match=r"with an encoder.*got TwoTowerGenerator"):
+        KINDS[kind](towers.generator, towers.discriminator)
+    with pytest.raises(ValueError, match="got SentenceDetection"):
+        make(kind, objective=SentenceDetection())
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\], got 2"):
+        make(kind, adversarial_weight=2)
     if kind == "gumbel":
         with pytest.raises(ValueError, match="must be positive, got 0"):
             make(kind, gumbel_temperature=0)

@@ -9,7 +9,12 @@ import electra_tf as et
 from electra_tf.folders import models
 from electra_tf.interop import run_folder
 from electra_tf.interop.networks import Source
-from electra_tf.pretraining import CategoricalSampler, Electric, GreedySampler
+from electra_tf.pretraining import (
+    CategoricalSampler,
+    Electric,
+    GreedySampler,
+    LeaveRows,
+)
 from electra_tf.pretraining.electric import noise_logits
 from tests import tiny
 from tests.layers.helpers import randomize
@@ -46,6 +51,7 @@ def logits_of_row(energies, log_noise, drawn):
         {"sampling_dropout": False},
         {"sampler": CategoricalSampler(2.0)},
         {"sampler": CategoricalSampler(disallow_correct=True)},
+        {"sampler": LeaveRows(CategoricalSampler())},
     ],
 )
 def test_draws_that_are_not_of_log_q_are_refused(options):
