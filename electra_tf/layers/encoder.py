@@ -12,7 +12,12 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import ENCODER_INPUTS, encoder_inputs, tensor_specs
+from electra_tf.features import (
+    ENCODER_INPUTS,
+    PRETRAINING,
+    encoder_inputs,
+    tensor_specs,
+)
 from electra_tf.layers.embeddings import TextEmbedding
 from electra_tf.layers.lora import LoraModel
 from electra_tf.layers.packing import Packing
@@ -29,10 +34,14 @@ from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 class ExportsTokenInputs:
     """Exports integer token ids of any shape, and refuses Keras's ``quantize``."""
 
+    # Names of the inputs in the default signature.
+    exported_inputs = tuple(ENCODER_INPUTS)
+
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Exports the model; the default ``input_signature`` takes any [B, S]."""
         if kwargs.get("input_signature") is None:
-            kwargs["input_signature"] = [tensor_specs(ENCODER_INPUTS, {})]
+            features = {name: PRETRAINING[name] for name in self.exported_inputs}
+            kwargs["input_signature"] = [tensor_specs(features, {})]
         super().export(filepath, *args, **kwargs)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
@@ -90,7 +99,9 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         self.num_layers = num_layers
         self.hidden_size = hidden_size
         self.num_heads = num_heads
-        self.intermediate_size = intermediate_size or 4 * hidden_size
+        if intermediate_size is None:
+            intermediate_size = 4 * hidden_size
+        self.intermediate_size = intermediate_size
         self.seed = seed
         self.remat = remat
         self.lora_rank: int | None = None
@@ -101,7 +112,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
             num_layers,
             hidden_size,
             num_heads,
-            self.intermediate_size,
+            intermediate_size,
             remat=remat,
             name="transformer",
             **self.block_options(),

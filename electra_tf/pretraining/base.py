@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
+from electra_tf.layers.encoder import ExportsTokenInputs
 from electra_tf.layers.randomness import at_row, fold_in
 from electra_tf.layers.replicas import (
     DistributedFit,
@@ -31,7 +32,7 @@ Batch = Mapping[str, tf.Tensor]
 GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 
 
-class PretrainingModel(Serializable, DistributedFit, keras.Model):
+class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
     """A ``keras.Model`` whose loss comes from ``compute_losses``.
 
     All randomness in a step is a function of (seed, step, global row, stream): resumed

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import PRETRAINING, check_batch
+from electra_tf.features import PRETRAINING, check_batch, encoder_inputs
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import fold_in
 from electra_tf.pretraining.base import (
@@ -43,8 +43,7 @@ class Electra(PretrainingModel):
 
     Args:
         generator: ``MaskedLM``, ``TwoTowerGenerator`` (ELECTRA-TT of the Electric
-            paper), ``UnigramGenerator``, or a model with ``predictions`` and
-            ``loss_of``.
+            paper), ``UnigramGenerator``, or a model with its methods.
         discriminator: an encoder.
         objective: an ``Objective``; default ``ReplacedTokenDetection()``.
         sampler: (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids [B, P]; default
@@ -137,6 +136,7 @@ class Electra(PretrainingModel):
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Returns the objective's logits, float32 [B, S, ...]."""
+        inputs = encoder_inputs(inputs)
         hidden = self.discriminator(inputs, training=training, seed=seed)
         return self.objective(hidden, inputs)
 

@@ -95,6 +95,8 @@ class MaskedLM(Generator):
 
     prefix = "masked_lm"
     loss_of = masked_cross_entropy
+    exported_inputs = ("masked_input_ids", "input_mask", "segment_ids")
+    exported_inputs += ("masked_lm_positions",)
 
     def __init__(self, encoder: TextEncoder, **kwargs):
         super().__init__(**kwargs)

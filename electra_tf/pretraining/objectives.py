@@ -9,6 +9,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from electra_tf.features import encoder_inputs
 from electra_tf.layers import (
     MaskedLMHead,
     ReplacedTokenHead,
@@ -101,6 +102,7 @@ class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Returns the objective's logits, float32 [B, S, ...]."""
+        inputs = encoder_inputs(inputs)
         hidden = self.encoder(inputs, training=training, seed=seed)
         return self.objective(hidden, inputs)
 

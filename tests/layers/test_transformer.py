@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.layers import TransformerEncoder, TransformerEncoderBlock
+from electra_tf.layers import (
+    TextEmbedding,
+    TextEncoder,
+    TransformerEncoder,
+    TransformerEncoderBlock,
+)
 from electra_tf.layers.randomness import split_seed
 from tests.layers.helpers import check_compiles, randomize
 from tests.reference import encoder as reference
@@ -152,5 +157,8 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             TransformerEncoder(*sizes)
+    sizes = {"num_layers": 1, "hidden_size": 8, "num_heads": 2}
+    with pytest.raises(ValueError, match="intermediate_size must be positive"):
+        TextEncoder(TextEmbedding(9, 8), **sizes, intermediate_size=0)
     with pytest.raises(ValueError, match="needs a seed"):
         make_block()(hidden(), MASK, training=True)

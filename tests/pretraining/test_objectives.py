@@ -252,6 +252,31 @@ def test_loading_keeps_the_tie(tmp_path):
     np.testing.assert_array_equal(loaded.generator(batch), model.generator(batch))
 
 
+def test_inputs_of_models_are_those_of_encoders():
+    """Ids alone, and names of other libraries."""
+    model = electra(question=QUESTIONS["all_tokens_mlm"])
+    ids = tiny.batch()["input_ids"]
+    for part in (model, model.detector()):
+        expected = part({"input_ids": ids, "input_mask": tf.ones_like(ids)})
+        np.testing.assert_array_equal(part(ids), expected)
+        np.testing.assert_array_equal(part({"token_ids": ids}), expected)
+
+
+@pytest.mark.parametrize(
+    "make", [tiny.electra, functools.partial(tiny.two_tower, et.Electra)]
+)
+def test_export_serves_every_shape_and_quantize_refuses(make, tmp_path):
+    model = make(num_layers=1)
+    for part in (model, model.generator):
+        part.export(tmp_path / part.name, verbose=False)
+        loaded = tf.saved_model.load(tmp_path / part.name)
+        for batch in (tiny.batch(), tiny.batch((24, 9))):
+            inputs = {name: batch[name] for name in part.exported_inputs}
+            np.testing.assert_allclose(loaded.serve(inputs), part(batch), atol=1e-5)
+        with pytest.raises(ValueError, match="no int8 kernels"):
+            part.quantize("int8")
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="allowed are all, masked"):
         ReplacedTokenDetection("some")
