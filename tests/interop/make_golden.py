@@ -7,21 +7,20 @@ random, biases and LayerNorms included, because initial zeros and ones hide mist
 """
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
-FOLDER = Path(__file__).parent / "golden"
+from tests.interop.models import GOLDEN, batch
+
 TOKENS = (
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     *("the", "a", "cat", "dog", "sees", "likes", "old", "young", "in", "garden"),
     *("house", ".", ",", "##s", "##ing", "walk", "run", "one", "two", "three", "red"),
     *("blue", "and", "or", "not", "we", "they", "it", "was", "is"),
 )
-POSITIONS, ROWS, LENGTH, SLOTS = 16, 3, 12, 4
 
 # Sizes of the discriminator, and different sizes in the generator.
 CASES = {
@@ -51,7 +50,7 @@ CASES = {
 def config(**sizes):
     shared = {
         "vocab_size": len(TOKENS),
-        "max_position_embeddings": POSITIONS,
+        "max_position_embeddings": 16,
         "num_hidden_layers": 2,
         "intermediate_size": 24,
         "pad_token_id": 0,
@@ -80,19 +79,11 @@ def pair(sizes, changes, seed=0):
 
 
 def inputs(seed=0):
-    """Token ids with two segments and padding, and masked positions."""
+    """A batch with four masked positions per row."""
     rng = np.random.default_rng(seed)
-    lengths = np.array([LENGTH, 7, 9])[:ROWS, None]
-    index = np.arange(LENGTH)[None]
-    mask = (index < lengths).astype(np.int32)
-    ids = rng.integers(5, len(TOKENS), (ROWS, LENGTH)).astype(np.int32)
-    positions = [rng.choice(6, SLOTS, replace=False) for _ in range(ROWS)]
-    return {
-        "input_ids": ids * mask,
-        "input_mask": mask,
-        "segment_ids": ((index >= lengths // 2) * mask).astype(np.int32),
-        "masked_lm_positions": np.array(positions, np.int32),
-    }
+    arrays = batch(rng, len(TOKENS))
+    positions = [rng.choice(6, 4, replace=False) for _ in arrays["input_ids"]]
+    return {**arrays, "masked_lm_positions": np.array(positions, np.int32)}
 
 
 def torch_inputs(arrays):
@@ -127,18 +118,18 @@ def save(folder, discriminator, generator):
 
 
 def main():
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    shutil.rmtree(GOLDEN, ignore_errors=True)
     for seed, (name, sizes) in enumerate(CASES.items()):
         models, arrays = pair(*sizes, seed=seed), inputs(seed)
-        save(FOLDER / name, *models)
+        save(GOLDEN / name, *models)
         found = {**arrays, **outputs(*models, arrays)}
-        np.savez_compressed(FOLDER / name / "expected.npz", **found)
+        np.savez_compressed(GOLDEN / name / "expected.npz", **found)
     # A fine-tuned model: no pretraining head, and tokenizer.json without vocab.txt.
     task = transformers.ElectraForSequenceClassification(config(**CASES["equal"][0]))
-    task.save_pretrained(FOLDER / "classifier")
+    task.save_pretrained(GOLDEN / "classifier")
     ids = {token: index for index, token in enumerate(TOKENS)}
     tokenizer = transformers.ElectraTokenizer(vocab=ids, do_lower_case=False)
-    tokenizer.save_pretrained(FOLDER / "classifier")
+    tokenizer.save_pretrained(GOLDEN / "classifier")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,17 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = ("projected", "equal", "sixteen_heads")
 
 
+def batch(rng, vocab_size):
+    """Random ids of three rows with two segments and padding."""
+    index, lengths = np.arange(12)[None], np.array([[12], [7], [9]])
+    mask = (index < lengths).astype(np.int32)
+    return {
+        "input_ids": rng.integers(5, vocab_size, mask.shape).astype(np.int32) * mask,
+        "input_mask": mask,
+        "segment_ids": ((index >= lengths // 2) * mask).astype(np.int32),
+    }
+
+
 def outputs(imported, arrays):
     """Hidden states and logits of the towers of an `Imported`, as NumPy arrays."""
     built = networks.models(imported)
@@ -41,6 +52,21 @@ def assert_agree(found, wanted, arrays, *, atol=1e-5):
             ours, value = ours[real], value[real]
         assert np.abs(value).max() > 0.1, "too small to tell a mistake"
         np.testing.assert_allclose(ours, value, atol=atol, rtol=0, err_msg=name)
+
+
+def assert_golden(imported, case):
+    """Checks hidden states and logits against those of `transformers`."""
+    arrays = expected(case)
+    names = ("hidden", "rtd_logits", "generator_hidden", "mlm_logits")
+    wanted = {name: arrays[name] for name in names}
+    assert_agree(outputs(imported, arrays), wanted, arrays)
+
+
+def written(module, model, folder):
+    """Writes a model to a new folder; returns the folder."""
+    folder.mkdir()
+    module.write(folder, model)
+    return folder
 
 
 def same(one, other):

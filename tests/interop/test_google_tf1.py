@@ -8,7 +8,14 @@ import tensorflow as tf
 
 from electra_tf.interop import google_tf1
 from electra_tf.interop.networks import Source
-from tests.interop.models import GOLDEN, assert_agree, expected, outputs, same
+from tests.interop.models import (
+    GOLDEN,
+    assert_agree,
+    expected,
+    outputs,
+    same,
+    written,
+)
 from tests.reference import google_tf1 as reference
 
 VOCAB_FILE = GOLDEN / "projected" / "vocab.txt"
@@ -55,32 +62,30 @@ def read(path, **options):
     return google_tf1.read(Source(str(path), **options))
 
 
-def wanted(variables, arrays, heads):
+def assert_reference(imported, variables, *heads):
+    """Checks hidden states and logits against NumPy's."""
+    arrays = expected("projected")
     networks = reference.Checkpoint(
         variables, dict(zip(("electra", "generator"), heads, strict=True))
     )
     given = (arrays["input_ids"], arrays["segment_ids"], arrays["input_mask"])
-    return {
+    wanted = {
         "hidden": networks.hidden("electra", *given),
         "rtd_logits": networks.rtd_logits(*given),
         "generator_hidden": networks.hidden("generator", *given),
         "mlm_logits": networks.mlm_logits(*given, arrays["masked_lm_positions"]),
     }
+    assert_agree(outputs(imported, arrays), wanted, arrays)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path):
     variables = checkpoint(tmp_path, *CASES[case])
-    arrays = expected("projected")
     imported = read(tmp_path)
     assert any("attention heads" in note for note in imported.notes)
-    assert_agree(
-        outputs(imported, arrays), wanted(variables, arrays, RULE[case]), arrays
-    )
+    assert_reference(imported, variables, *RULE[case])
     imported = read(tmp_path, num_heads=4)
-    out = tmp_path / "out"
-    out.mkdir()
-    google_tf1.write(out, imported)
+    out = written(google_tf1, imported, tmp_path / "out")
     reader = tf.train.load_checkpoint(str(out))
     assert reader.get_variable_to_shape_map().keys() == variables.keys()
     for name, value in variables.items():
@@ -91,14 +96,13 @@ def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path)
 
 def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
     variables = checkpoint(tmp_path, *CASES["small"])
-    arrays = expected("projected")
     alone = read(tmp_path, num_heads=3, only="generator")
     assert alone.generator.sizes.num_heads == 3
     path = tmp_path / "small_generator_config.json"
     path.write_text(json.dumps({"num_attention_heads": 3}))
     flagged = read(tmp_path, num_heads=4)
     assert flagged.notes == ()
-    assert_agree(outputs(flagged, arrays), wanted(variables, arrays, (4, 3)), arrays)
+    assert_reference(flagged, variables, 4, 3)
     path = tmp_path / "small_discriminator_config.json"
     path.write_text(json.dumps({"num_attention_heads": 4}))
     assert same(read(tmp_path), flagged)
@@ -208,8 +212,5 @@ def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
     save(tmp_path / "model", alone)
     mlm = read(tmp_path)
     assert list(mlm.towers) == ["generator"]
-    out = tmp_path / "out"
-    out.mkdir()
-    google_tf1.write(out, mlm)
-    reader = tf.train.load_checkpoint(str(out))
+    reader = tf.train.load_checkpoint(str(written(google_tf1, mlm, tmp_path / "out")))
     assert reader.get_variable_to_shape_map().keys() == alone.keys()

@@ -10,11 +10,12 @@ import electra_tf as et
 from electra_tf.__main__ import main as command
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.features import derive_inputs
-from electra_tf.interop import hugging_face, networks, run_folder
+from electra_tf.interop import networks, run_folder
 from electra_tf.interop.names import HUGGING_FACE, Tensors
 from electra_tf.interop.networks import Source
 from electra_tf.pretraining import GreedySampler
 from tests.interop.models import assert_agree, outputs
+from tests.interop.test_hugging_face import read
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -32,10 +33,6 @@ def models(request, tmp_path_factory):
     make_golden.save(folder, *pair)
     arrays = make_golden.inputs(11)
     return pair, folder, arrays, make_golden.outputs(*pair, arrays)
-
-
-def read(path, **options):
-    return hugging_face.read(Source(str(path), **options))
 
 
 def test_export_is_loaded_whole_and_agrees(models, tmp_path):

@@ -16,6 +16,7 @@ from electra_tf.runs import finetuning
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression, Tagging
 from electra_tf.tasks.question_answering import QuestionAnswering
+from tests.interop.models import batch
 from tests.interop.test_convert import refused, run
 from tests.tasks import common
 
@@ -68,16 +69,6 @@ def mood(tmp_path_factory):
     return folder, saved(folder, TASKS["classification"])
 
 
-def batch():
-    """Ids with two segments and padding."""
-    rng = np.random.default_rng(1)
-    index, lengths = np.arange(12)[None], np.array([[12], [7], [9]])
-    mask = (index < lengths).astype(np.int32)
-    ids = rng.integers(5, common.VOCAB_SIZE, (3, 12)).astype(np.int32) * mask
-    segments = ((index >= lengths // 2) * mask).astype(np.int32)
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-
-
 def logits(kind, model, task, inputs):
     """Logits at the positions of the task, under the names of `transformers`."""
     real = inputs["input_mask"] > 0
@@ -95,13 +86,10 @@ def logits(kind, model, task, inputs):
 
 def theirs(kind, model, inputs):
     torch = pytest.importorskip("torch")
-    given = {
-        "input_ids": inputs["input_ids"],
-        "attention_mask": inputs["input_mask"],
-        "token_type_ids": inputs["segment_ids"],
-    }
+    from tests.interop.make_golden import torch_inputs
+
     with torch.no_grad():
-        found = model(**{name: torch.tensor(x).long() for name, x in given.items()})
+        found = model(**torch_inputs(inputs))
     if kind == "question_answering":
         allowed = (inputs["segment_ids"] > 0) | (np.arange(12) == 0)
         return {
@@ -119,6 +107,7 @@ def assert_equal(found, wanted):
         np.testing.assert_allclose(found[name], value, atol=2e-5, rtol=1e-5)
 
 
+BATCH = batch(np.random.default_rng(1), common.VOCAB_SIZE)
 SLOW = pytest.mark.slow
 
 
@@ -128,7 +117,7 @@ SLOW = pytest.mark.slow
 )
 def test_out_to_transformers_and_back(kind, tmp_path):
     transformers = pytest.importorskip("transformers")
-    task, inputs = TASKS[kind], batch()
+    task, inputs = TASKS[kind], BATCH
     model = saved(tmp_path / "run", task)
     run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
     loaded, report = getattr(transformers, CLASSES[kind]).from_pretrained(
@@ -171,25 +160,23 @@ def test_their_models_come_in(tmp_path):
     """Imports a head with the hidden layer of `transformers`."""
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    sizes = transformers.ElectraConfig(
+    from tests.interop import make_golden
+
+    sizes = {"embedding_size": 8, "hidden_size": 16, "num_attention_heads": 2}
+    config = make_golden.config(
+        **sizes,
         vocab_size=common.VOCAB_SIZE,
-        embedding_size=8,
-        hidden_size=16,
-        num_attention_heads=2,
-        num_hidden_layers=2,
-        intermediate_size=24,
         max_position_embeddings=64,
         num_labels=3,
     )
-    torch.manual_seed(3)
-    model = transformers.ElectraForSequenceClassification(sizes).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape) * 0.3)
+    model = make_golden.randomized(
+        transformers.ElectraForSequenceClassification(config),
+        torch.Generator().manual_seed(3),
+    )
     model.save_pretrained(tmp_path / "hf")
     common.tokenizer().vocabulary.save(tmp_path / "hf" / "vocab.txt")
     run(tmp_path / "hf", tmp_path / "in", "--trained_length=24")
-    home, inputs = FinetuningFolder(tmp_path / "in"), batch()
+    home, inputs = FinetuningFolder(tmp_path / "in"), BATCH
     wanted = theirs("classification", model, inputs)
     assert_equal(logits("classification", home.load(), None, inputs), wanted)
     assert home.about()["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
