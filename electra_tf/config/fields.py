@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from electra_tf.errors import UserError
 
@@ -87,12 +89,26 @@ class Group:
     """Base class of flag groups; raises UserError if a value is not allowed."""
 
     def __post_init__(self) -> None:
+        literals = _literals(type(self))
         for leaf in dataclasses.fields(self):
             value = getattr(self, leaf.name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 _check_number(leaf, value)
-            if leaf.metadata["choices"] is not None:
-                _check_choice(leaf, value)
+            choices = leaf.metadata["choices"] or literals.get(leaf.name)
+            if choices and value != leaf.default:
+                _check_choice(leaf, value, choices)
+
+
+@functools.cache
+def _literals(group: type) -> dict[str, tuple[str, ...]]:
+    """Returns the names that a ``Literal`` annotation allows, by field."""
+    # The literal of ``Literal[...] | None`` is inside.
+    return {
+        name: typing.get_args(each)
+        for name, hint in typing.get_type_hints(group).items()
+        for each in (hint, *typing.get_args(hint))
+        if typing.get_origin(each) is Literal
+    }
 
 
 def _check_number(leaf: dataclasses.Field, value: float) -> None:
@@ -124,9 +140,8 @@ def _check_number(leaf: dataclasses.Field, value: float) -> None:
     raise UserError(f"--{name} must {rule}, got {value}.")
 
 
-def _check_choice(leaf: dataclasses.Field, value: str) -> None:
-    choices = leaf.metadata["choices"]
-    close = difflib.get_close_matches(value, choices, 3)
+def _check_choice(leaf: dataclasses.Field, value: str, choices: Iterable[str]) -> None:
+    close = difflib.get_close_matches(str(value), choices, 3)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     require(
         value in choices,

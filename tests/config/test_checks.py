@@ -2,6 +2,8 @@
 
 import pytest
 
+from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.config.records import RecordsConfig
 from tests.flag_parsing import parse
 
 SAME = ["--generator_hidden_size=1", "--generator_layers=1", "--sharing=nes"]
@@ -106,3 +108,10 @@ def test_what_fits_is_allowed(arguments):
 def test_impossible_combinations_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)
+
+
+def test_names_are_also_checked_in_python():
+    with pytest.raises(ValueError, match=r"dedup=Near is unknown. Did you mean near"):
+        RecordsConfig(dedup="Near")
+    with pytest.raises(ValueError, match=r"masking=2 is unknown. Allowed are static"):
+        MaskingConfig(masking=2)
