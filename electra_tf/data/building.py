@@ -38,7 +38,11 @@ def main(config: RecordsConfig) -> None:
 
 
 def build(
-    config: RecordsConfig, *, vocabulary: Vocabulary | None = None, log: Log = note
+    config: RecordsConfig,
+    *,
+    vocabulary: Vocabulary | None = None,
+    outputs: Sequence[files.AnyPath] = (),
+    log: Log = note,
 ) -> tuple[Vocabulary, records.Manifest]:
     """Builds the records of a config; returns their vocabulary and manifest.
 
@@ -49,7 +53,8 @@ def build(
     more than 4 MB of text need ``if __name__ == "__main__"``.
 
     Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
-    trains it.
+    trains it. Files of ``outputs`` and of the folder are not part of a corpus that
+    contains these folders.
 
     Raises ``ValueError`` if the vocabulary or the corpus is not usable, or the folder
     holds records of other settings.
@@ -62,6 +67,13 @@ def build(
             "folder, copy it, and pass --records."
         )
     folder = Path(config.output_dir)
+    outputs = (*outputs, folder)
+    wanted = {"format_version": records.FORMAT_VERSION, **config.settings}
+    # Checks without the corpus come first: training a vocabulary can take hours.
+    Reader(config)
+    if config.decontaminate:
+        evaluation = corpora.open_corpus(config.decontaminate, text_column=None)
+        wanted["decontaminate"] = corpora.corpus_hash(evaluation)
     if config.vocab_file and not vocabulary:
         vocabulary = Vocabulary.load(config.vocab_file)
     vocabulary = vocabulary or prepare_vocabulary(
@@ -72,26 +84,18 @@ def build(
         strip_accents=config.strip_accents,
         overwrite=config.overwrite,
         text_column=config.text_column,
+        outputs=outputs,
         log=log,
     )
     job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
-    # Both validate the settings before anything is written.
-    job.example_builder(units.Unit(0, ()), "train")
-    Reader(config)
-    wanted = {
-        "format_version": records.FORMAT_VERSION,
-        "vocabulary_sha256": vocabulary.sha256,
-        **config.settings,
-    }
-    if config.decontaminate:
-        evaluation = corpora.open_corpus(config.decontaminate, text_column=None)
-        wanted["decontaminate"] = corpora.corpus_hash(evaluation)
+    wanted["vocabulary_sha256"] = vocabulary.sha256
     sources = []
     try:
         sources = corpora.open_corpus(
             config.corpus,
             blank_lines_separate=config.blank_lines_separate,
             text_column=config.text_column,
+            outputs=outputs,
             log=log,
         )
         wanted["corpus_sha256"] = corpora.corpus_hash(sources)
@@ -153,7 +157,7 @@ def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
     """Whether the folder holds finished records of these sources."""
     if not (folder / records.MANIFEST).exists():
         return False
-    return list(corpus) == records.read_manifest(folder).corpus.get("sources")
+    return [*map(str, corpus)] == records.read_manifest(folder).corpus.get("sources")
 
 
 def _prepare(
@@ -262,7 +266,7 @@ def _finish(
             "special_tokens": list(vocabulary.special_tokens),
             "special_ids": [vocabulary.ids[name] for name in vocabulary.special_tokens],
         },
-        corpus={"sources": list(config.corpus), **counts},
+        corpus={"sources": [*map(str, config.corpus)], **counts},
         train=tuple(train),
         eval=tuple(held_out),
     )
@@ -281,6 +285,7 @@ def prepare_vocabulary(
     strip_accents: bool = True,
     overwrite: bool = False,
     text_column: str = "text",
+    outputs: Sequence[files.AnyPath] = (),
     log: Log = note,
 ) -> Vocabulary:
     """Loads the vocabulary file, or trains it on the corpus if it does not exist.
@@ -298,7 +303,7 @@ def prepare_vocabulary(
     settings = {**casing, "size": size}
     sources = []
     if not path.is_file() or overwrite or not (path.parent / records.MANIFEST).exists():
-        sources = corpora.open_corpus(corpus, text_column=text_column)
+        sources = corpora.open_corpus(corpus, text_column=text_column, outputs=outputs)
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
     with files.owned(path.parent, log):
         if path.is_file():
@@ -318,7 +323,7 @@ def prepare_vocabulary(
                     _reject_other(path, trained, settings, "a vocabulary")
                 log(f"using {path} ({len(vocabulary)} tokens)")
                 return vocabulary
-        log(f"training a vocabulary of {size} tokens on {', '.join(corpus)}")
+        log(f"training a vocabulary of {size} tokens on {', '.join(map(str, corpus))}")
         tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
         # This file first: without it, the vocabulary counts as the user's own.

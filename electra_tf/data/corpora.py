@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +30,7 @@ _NESTED = (".json", ".jsonl", ".parquet")
 _BLOCK = 1 << 16
 _COMPRESSION = 4  # Typical of text.
 _LONG_LINE = 1 << 20
+_WILDCARD = re.compile(r"[*?[]")
 
 # Byte offset of a line, and its stripped text.
 Line = tuple[int, str]
@@ -41,6 +43,7 @@ def open_corpus(
     *,
     blank_lines_separate: bool = True,
     text_column: str | None = "text",
+    outputs: Sequence[files.AnyPath] = (),
     log: Log | None = None,
 ) -> list[Source]:
     r"""Returns the unique sources of the specs in a fixed order.
@@ -50,12 +53,15 @@ def open_corpus(
             compressed if it ends in one of ``paths.PACKED``), folders, glob patterns
             (``**`` is recursive), ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``,
             the documentation of the installed Python packages, which several processes
-            read. Folders are searched recursively for ``SUFFIXES``, or else for
-            ``TABLES``, in any case, sorted by relative path, without hidden files.
+            read. Folders are searched recursively, also through links, for
+            ``SUFFIXES``, or else for ``TABLES``, in any case, sorted by relative path,
+            without hidden files. Folders and patterns leave out ``vocab.txt``.
         blank_lines_separate: whether blank lines separate the documents of a file;
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and
             Parquet, and other tables as plain text.
+        outputs: folders whose files are not read as a part of other folders or
+            patterns.
         log: receives a warning about skipped files of folders.
 
     Raises ``ValueError`` if a spec matches nothing or an empty file.
@@ -72,13 +78,13 @@ def open_corpus(
         raise UserError(f"sources must be a list of specs, got the string {sources!r}")
     opened: dict[str, Source] = {}
     skipped: list[str] = []
-    for spec in sources:
+    for spec in map(str, sources):
         if spec == "installed":
             opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
         elif spec.startswith("tfds:"):
             opened[spec] = _tfds(spec)
         else:
-            for path in _files(spec, skipped):
+            for path in _files(spec, outputs, skipped):
                 if paths.suffix(path) in (_NESTED if text_column is None else TABLES):
                     source = _table(path, text_column)
                 else:
@@ -96,7 +102,9 @@ def open_corpus(
     return list(opened.values())
 
 
-def _files(spec: str, skipped: list[str]) -> list[str]:
+def _files(
+    spec: str, outputs: Sequence[files.AnyPath], skipped: list[str]
+) -> list[str]:
     """Lists the non-empty files of a path or pattern in a fixed order.
 
     Appends files of a folder with other suffixes to ``skipped``.
@@ -105,29 +113,56 @@ def _files(spec: str, skipped: list[str]) -> list[str]:
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
-    if not paths.is_remote(spec) and os.path.isdir(spec):
-        below = [path.relative_to(spec) for path in Path(spec).rglob("*")]
-        visible = [
-            Path(spec, path)
-            for path in sorted(below, key=lambda path: path.parts)
-            if not any(part.startswith(".") for part in path.parts)
+    is_folder = not paths.is_remote(spec) and os.path.isdir(spec)
+    matches = _below(spec) if is_folder else paths.matching(spec)
+    matches = [
+        path
+        for path in matches
+        if paths.is_file(path) and paths.size(path) and Path(path).name != "vocab.txt"
+    ]
+    if outputs and not paths.is_remote(spec):
+        parts = Path(spec).parts
+        if not is_folder:
+            parts = itertools.takewhile(lambda part: not _WILDCARD.search(part), parts)
+        # Text in a folder below the outputs is not one of them.
+        ours = {Path(folder).resolve() for folder in outputs}
+        ours -= {*Path(*parts).resolve().parents}
+        matches = [
+            path
+            for path in matches
+            if not any(map(Path(path).resolve().is_relative_to, ours))
         ]
-        visible = [p for p in visible if p.is_file() and p.stat().st_size]
+    problem = "not a file or folder, and no file matches it as a pattern"
+    if is_folder:
         texts, tabular = (
-            [str(path) for path in visible if paths.suffix(path) in suffixes]
+            [path for path in matches if paths.suffix(path) in suffixes]
             for suffixes in (SUFFIXES, TABLES)
         )
+        skipped += sorted({*matches}.difference(texts or tabular))
         matches = texts or tabular
-        skipped += sorted({str(path) for path in visible}.difference(matches))
-        known = ", ".join((*SUFFIXES, *TABLES))
-        problem = f"the folder has no file ending in {known}"
-    else:
-        matches = paths.matching(spec)
-        problem = "not a file or folder, and no file matches it as a pattern"
-    matches = [path for path in matches if paths.is_file(path) and paths.size(path)]
+        problem = f"the folder has no file ending in {', '.join((*SUFFIXES, *TABLES))}"
     if not matches:
-        raise UserError(f"{spec}: {problem} (empty files do not count)")
+        raise UserError(
+            f"{spec}: {problem} (empty files, vocab.txt and files of the output folder "
+            "do not count)"
+        )
     return matches
+
+
+def _below(root: str) -> list[str]:
+    """Lists the files below a folder by relative path, without hidden ones."""
+    found, seen = [], set()
+    for folder, inside, names in os.walk(root, followlinks=True):
+        # Links can form cycles.
+        seen.add(os.path.realpath(folder))
+        inside[:] = [
+            name
+            for name in sorted(inside)
+            if os.path.realpath(os.path.join(folder, name)) not in seen
+            and not name.startswith(".")
+        ]
+        found += [Path(folder, name) for name in names if not name.startswith(".")]
+    return [str(path) for path in sorted(found, key=lambda path: path.parts)]
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
@@ -153,9 +188,7 @@ def shareable(
             log(f"reading {source.name}")
             with files.open_new(path) as file:
                 for document in source.documents():
-                    # Files with a zero byte are rejected as binary.
-                    text = "\n".join(document).replace("\0", " ")
-                    file.write(f"{text}\n\n")
+                    file.writelines(f"{line}\n" for line in (*document, ""))
         yield Text.open(path, name=source.name)
 
 
@@ -329,8 +362,9 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _document(text: str) -> list[str]:
-    # JSON can escape half of a surrogate pair, which UTF-8 cannot encode.
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    # JSON can escape half of a surrogate pair, which UTF-8 cannot encode, and a zero
+    # byte, which makes a file look binary.
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
     lines = text.replace("\r", "\n").split("\n")
     return [stripped for line in lines if (stripped := line.strip())]
 
@@ -340,7 +374,8 @@ def _tfds(spec: str) -> Generated:
 
     FEATURE defaults to the only text feature, or ``text``.
     """
-    parts = spec.split(":")[1:]
+    # A slice, as in `train[:10%]`, is part of the split.
+    parts = re.split(r":(?![^\[]*\])", spec)[1:]
     # A version, as in `wiki40b/en:1.3.0`, is part of the name.
     if len(parts) > 1 and parts[1].replace("*", "0").replace(".", "").isdigit():
         parts[:2] = [":".join(parts[:2])]
@@ -358,8 +393,11 @@ def _tfds(spec: str) -> Generated:
         wanted = feature or (texts[0] if len(texts) == 1 else "text")
         if wanted not in texts:
             raise UserError(f"{spec}: the text features are {texts}, got {wanted!r}.")
-        # In file order: every run must give the same records.
-        examples = builder.as_dataset(split=split or "train", shuffle_files=False)
+        try:
+            # In file order: every run must give the same records.
+            examples = builder.as_dataset(split=split or "train", shuffle_files=False)
+        except ValueError as error:
+            raise UserError(f"{spec}: {error}") from error
         where = f"{spec}, feature {wanted}"
         for example in examples.as_numpy_iterator():
             if document := _document(_decoded(example[wanted], 0, where)):
@@ -376,7 +414,7 @@ def _tfds_builder(spec: str, dataset: str) -> Any:
 
         # TensorFlow Datasets reads the variable at import only.
         builder = tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, AssertionError) as error:
         raise UserError(f"{spec}: {error}") from error
     if not builder.info.splits:
         raise UserError(

@@ -60,7 +60,8 @@ _CODE = re.compile(
     r"[{};]\s|\w\(.*\)\s*(->|:$)|[^=!<>]=[^=]\S*\(|^\w+\([^)]*\)\s*$|::|^\w+ : "
 )
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# With halves of surrogate pairs, which UTF-8 cannot encode.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][a-z]+)?")
 
 

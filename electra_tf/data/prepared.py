@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf.cli import Log
+from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import DataConfig
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import paths, pipeline, records
@@ -27,7 +28,7 @@ class PretrainingData:
     """Vocabulary, record files and casing of a pretraining run.
 
     ``eval_files`` are held out and may be empty. ``manifest`` joins the manifests of
-    all folders, or is None if one is missing.
+    the training records, or is None if one is missing.
     """
 
     vocabulary: Vocabulary
@@ -59,9 +60,11 @@ class PretrainingData:
         return counts
 
 
-def built_data(config: RecordsConfig, log: Log) -> PretrainingData:
+def built_data(
+    config: RecordsConfig, log: Log, outputs: Sequence[str] = ()
+) -> PretrainingData:
     """Builds records from text, or reuses existing ones; see ``building.build``."""
-    vocabulary, manifest = build(config, log=log)
+    vocabulary, manifest = build(config, outputs=outputs, log=log)
     train_files, eval_files = (
         tuple(str(Path(config.output_dir, shard.name)) for shard in shards)
         for shards in (manifest.train, manifest.eval)
@@ -86,7 +89,7 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
             f"--records={','.join(config.records)} names held-out files only "
             "(eval-*.tfrecord); name the training files."
         )
-    folders = sorted({paths.parent(path) or "." for path in matches})
+    folders = _folders(matches)
     held_out = pipeline.HELD_OUT
     if config.eval_records:
         eval_files = pipeline.expand_files(config.eval_records, in_folder=held_out)
@@ -96,13 +99,11 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         vocabulary = Vocabulary.load(config.vocab_file)
     else:
         vocabulary = _vocabulary_of(folders)
-    manifests = {
-        folder: records.read_manifest(folder)
-        for folder in folders
-        if paths.exists(paths.join(folder, records.MANIFEST))
-    }
-    for folder in folders:
-        if folder not in manifests:
+    manifests = {}
+    for folder in _folders([*matches, *eval_files]):
+        if paths.exists(paths.join(folder, records.MANIFEST)):
+            manifests[folder] = records.read_manifest(folder)
+        else:
             log(f"{folder} has no manifest: its records are not checked.")
     for folder, manifest in manifests.items():
         theirs = manifest.vocabulary["sha256"]
@@ -127,7 +128,16 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
             f"The records in {', '.join(manifests)} differ in lower_case or "
             "strip_accents: rebuild them with one casing."
         )
+    casing = next(iter(casings), (config.lower_case, config.strip_accents))
+    for name, value in zip(CASING, casing, strict=True):
+        if value and not getattr(config, name):
+            log(f"warning: --no{name} has no effect: the records have --{name}.")
     both = (*train_files, *eval_files)
+    if shared := {*train_files} & {*eval_files}:
+        log(
+            f"warning: {len(shared)} files are read for training and for evaluation, "
+            f"such as {min(shared)}: the scores are not those of held-out text."
+        )
     if empty := [path for path in both if paths.size(path) == 0]:
         log(
             f"{len(empty)} of {len(both)} record files are empty (0 bytes, 0 records), "
@@ -137,9 +147,8 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         vocabulary,
         tuple(train_files),
         tuple(eval_files),
-        # Omitted if a manifest is missing: counts would cover only some records.
-        _joined(list(manifests.values())) if len(manifests) == len(folders) else None,
-        *next(iter(casings), (config.lower_case, config.strip_accents)),
+        _joined({f: manifests[f] for f in folders if f in manifests}, train_files),
+        *casing,
     )
 
 
@@ -166,9 +175,26 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
     return first
 
 
-def _joined(manifests: Sequence[records.Manifest]) -> records.Manifest:
-    """Joins shards and counts of all folders; keeps settings of the first."""
-    first, *others = manifests
+def _folders(files: Sequence[str]) -> list[str]:
+    return sorted({paths.parent(path) or "." for path in files})
+
+
+def _joined(
+    manifests: Mapping[str, records.Manifest], train_files: Sequence[str]
+) -> records.Manifest | None:
+    """Joins counts of all folders and shards of the files; keeps the first settings.
+
+    Returns None if a file is in no manifest: counts would cover only some records.
+    """
+    used = {(paths.parent(path) or ".", Path(path).name) for path in train_files}
+    shards = {
+        (folder, shard.name): shard
+        for folder, manifest in manifests.items()
+        for shard in manifest.train
+    }
+    if not shards.keys() >= used:
+        return None
+    first, *others = manifests.values()
     return dataclasses.replace(
         first,
         corpus={
@@ -176,6 +202,6 @@ def _joined(manifests: Sequence[records.Manifest]) -> records.Manifest:
             for name, start in first.corpus.items()
             if all(name in other.corpus for other in others)
         },
-        train=tuple(shard for manifest in manifests for shard in manifest.train),
-        eval=tuple(shard for manifest in manifests for shard in manifest.eval),
+        train=tuple(shard for key, shard in shards.items() if key in used),
+        eval=tuple(shard for each in manifests.values() for shard in each.eval),
     )

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from electra_tf import files
 from electra_tf.errors import UserError
 
-csv.field_size_limit(1 << 24)
+csv.field_size_limit(max(1 << 24, csv.field_size_limit()))
 Rows = Iterator[tuple[int, dict[str, Any]]]
 _SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 _ROWS_AT_ONCE = 1024

@@ -264,6 +264,7 @@ def _open_corpus(config: PretrainConfig) -> list[Source]:
         config.data.corpus,
         blank_lines_separate=config.data.blank_lines_separate,
         text_column=config.data.text_column,
+        outputs=[config.run.model_dir, config.data.data_dir or config.run.model_dir],
     )
 
 

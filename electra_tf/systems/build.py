@@ -60,9 +60,8 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
         return given_data(data, log)
     shared = {leaf.name: getattr(data, leaf.name) for leaf in fields(CorpusFlags)}
     folder = data.data_dir or os.path.join(config.run.model_dir, "data")
-    return built_data(
-        RecordsConfig(output_dir=folder, seed=config.run.seed, **shared), log
-    )
+    records = RecordsConfig(output_dir=folder, seed=config.run.seed, **shared)
+    return built_data(records, log, outputs=[config.run.model_dir])
 
 
 def masking(

@@ -66,11 +66,11 @@ def silent(message):
 
 
 def build(corpus, folder, *, vocabulary=VOCABULARY, log=silent, **options):
-    config = RecordsConfig(corpus=(str(corpus),), output_dir=str(folder), **options)
+    config = RecordsConfig(corpus=(corpus,), output_dir=str(folder), **options)
     return building.build(config, vocabulary=vocabulary, log=log)[1]
 
 
-def save_manifest(folder, vocabulary, shards, *, max_seq_length):
+def save_manifest(folder, vocabulary, shards, held_out=(), *, max_seq_length):
     """Writes the manifest of a build for shards with this vocabulary."""
     Manifest(
         settings={
@@ -85,6 +85,7 @@ def save_manifest(folder, vocabulary, shards, *, max_seq_length):
         },
         corpus={"sources": ["text"], "lines": 2},
         train=tuple(shards),
+        eval=tuple(held_out),
     ).save(folder)
 
 

@@ -17,16 +17,21 @@ from tests.data.common import ROOT, VOCABULARY, build, contents, text
 COMMAND = (sys.executable, "-m", "electra_tf", "records")
 
 
+@pytest.fixture
+def corpus(tmp_path):
+    return tmp_path / "corpus.txt"
+
+
+@pytest.fixture
+def arguments(corpus, tmp_path):
+    VOCABULARY.save(tmp_path / "vocab.txt")
+    return (f"--corpus={corpus}", f"--vocab_file={tmp_path / 'vocab.txt'}")
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_killed_mid_way_and_run_again(tmp_path, capsys):
-    corpus = tmp_path / "corpus.txt"
+def test_killed_mid_way_and_run_again(corpus, arguments, tmp_path, capsys):
     corpus.write_text(text(20_000))
-    VOCABULARY.save(tmp_path / "vocab.txt")
-    arguments = [
-        f"--corpus={corpus}",
-        f"--vocab_file={tmp_path / 'vocab.txt'}",
-    ]
     killed = tmp_path / "killed"
     process = subprocess.Popen(
         [*COMMAND, f"--output_dir={killed}", *arguments],
@@ -50,44 +55,31 @@ def test_killed_mid_way_and_run_again(tmp_path, capsys):
     assert contents(killed) == contents(tmp_path / "whole")
 
 
-def test_command_line_blank_lines(tmp_path):
+def test_command_line_blank_lines(corpus, arguments, tmp_path):
     """Blank lines separate documents or not, and short documents count.
 
     (pitfalls 4 and 5 of docs/fidelity.md)
     """
-    (tmp_path / "corpus.txt").write_text("waa wab\n\nwac wad")
-    VOCABULARY.save(tmp_path / "vocab.txt")
-    arguments = [
-        f"--corpus={tmp_path / 'corpus.txt'}",
-        f"--vocab_file={tmp_path / 'vocab.txt'}",
-        "--eval_fraction=0",
-    ]
-    counts = []
-    for flag in ("--blank_lines_separate", "--noblank_lines_separate"):
-        folder = tmp_path / flag
-        assert main(["records", f"--output_dir={folder}", flag, *arguments]) == 0
-        counts.append(read_manifest(folder).num_records)
-    assert counts == [2, 1]
-    (tmp_path / "corpus.txt").write_bytes(b"GIF89a\0\0")
+    corpus.write_text("waa wab\n\nwac wad")
+    for count, flag in (2, "--blank_lines_separate"), (1, "--noblank_lines_separate"):
+        folder = f"--output_dir={tmp_path / flag}"
+        assert main(["records", folder, flag, *arguments, "--eval_fraction=0"]) == 0
+        assert read_manifest(tmp_path / flag).num_records == count
+    corpus.write_bytes(b"GIF89a\0\0")
     message = r"^error: .*corpus.txt: looks binary \(a zero byte at byte 6\)"
     with pytest.raises(SystemExit, match=message):
         main(["records", f"--output_dir={tmp_path / 'out'}", *arguments])
 
 
-def test_a_second_process_waits_and_uses_what_the_first_built(tmp_path):
-    corpus = tmp_path / "corpus.txt"
+def test_a_second_process_waits_and_uses_what_the_first_built(
+    corpus, arguments, tmp_path
+):
     corpus.write_text(text(40))
-    VOCABULARY.save(tmp_path / "vocab.txt")
     build(corpus, tmp_path / "whole")
     folder = tmp_path / "shared"
     with files.owned(folder):
         second = subprocess.Popen(
-            [
-                *COMMAND,
-                f"--corpus={corpus}",
-                f"--vocab_file={tmp_path / 'vocab.txt'}",
-                f"--output_dir={folder}",
-            ],
+            [*COMMAND, f"--output_dir={folder}", *arguments],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,

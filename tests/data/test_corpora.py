@@ -1,3 +1,5 @@
+import csv
+import importlib
 import random
 import sys
 import types
@@ -6,13 +8,14 @@ import fsspec
 import pytest
 from fsspec.spec import AbstractBufferedFile
 
-from electra_tf.data import corpora
+from electra_tf.data import corpora, tables
 from electra_tf.data.corpora import open_corpus
+from electra_tf.errors import UserError
 from tests.data.common import packed, table
 
 
 def documents(*specs, **options):
-    sources = open_corpus([str(spec) for spec in specs], **options)
+    sources = open_corpus(specs, **options)
     return [document for source in sources for document in source.documents()]
 
 
@@ -71,27 +74,22 @@ def test_compressed_text_reads_as_the_plain_file(suffix, write):
             documents(path)
 
 
-def test_folder_is_recursive_and_sorted_by_relative_path(write, tmp_path):
-    for name in ("b/x.txt", "a.txt", "b/a.md", "c.txt.gz", "d.rst", "e.py", ".h.txt"):
+def test_folders_are_read_in_order_and_other_files_are_listed_in_one_line(
+    write, tmp_path
+):
+    """Suffixes match in any case; hidden and empty files are not listed."""
+    names = ["a.TXT", "b/a.Md", "b/x.txt", "c.txt.GZ", "d.rst"]
+    for name in (*reversed(names), ".h.txt", ".hidden.json", ".git/x.json"):
         write(name, name)
     write("empty.txt", "")
-    found = [document[0] for document in documents(tmp_path)]
-    assert found == ["a.txt", "b/a.md", "b/x.txt", "c.txt.gz", "d.rst"]
-
-
-def test_other_files_of_a_folder_are_listed_in_one_line(write, tmp_path):
-    """Suffixes match in any case; hidden files are not listed."""
-    for name in ("a.TXT", "b.Md", "c.txt.GZ", ".hidden.json", ".git/x.json"):
-        write(name, name)
     said = []
-    sources = open_corpus([str(tmp_path)], log=said.append)
+    sources = open_corpus([tmp_path], log=said.append)
     found = [document for source in sources for document in source.documents()]
-    assert found == [["a.TXT"], ["b.Md"], ["c.txt.GZ"]]
+    assert found == [[name] for name in names]
     assert said == []
     for name in ("AA/wiki_00", "AA/wiki_01", "d.bz2", "e.xz", "f.json"):
         write(name, "left out")
-    again = open_corpus([str(tmp_path)], log=said.append)
-    assert again == sources
+    assert open_corpus([tmp_path], log=said.append) == sources
     (line,) = said
     assert "AA/wiki_00" in line
     assert line.count("and 2 more files") == 1
@@ -102,6 +100,29 @@ def test_globs_and_repeated_files(write, tmp_path):
     write("y/2.txt", "2")
     pattern = tmp_path / "**" / "*.txt"
     assert documents(pattern, tmp_path / "x") == [["1"], ["2"]]
+
+
+def test_links_to_folders_are_followed_once(write, tmp_path):
+    write("other/x.txt", "linked")
+    write("corpus/a.txt", "plain")
+    (tmp_path / "corpus" / "b").symlink_to(tmp_path / "other")
+    for name in ("corpus/loop", "other/back"):
+        (tmp_path / name).symlink_to(tmp_path / "corpus")
+    assert documents(tmp_path / "corpus") == [["plain"], ["linked"]]
+
+
+def test_outputs_are_left_out_of_folders_and_patterns(write, tmp_path):
+    write("a.txt", "text")
+    write("out/own/b.txt", "own text")
+    write("other/vocab.txt", "token")
+    outputs = [write("out/vocab.txt", "token").parent]
+    for spec in (tmp_path, tmp_path / "**"):
+        assert documents(spec, outputs=outputs) == [["text"]]
+    for spec in (tmp_path / "out" / "own", tmp_path / "out" / "own" / "*"):
+        assert documents(spec, outputs=outputs) == [["own text"]]
+    assert documents(tmp_path / "out" / "vocab.txt", outputs=outputs) == [["token"]]
+    with pytest.raises(UserError, match="files of the output folder"):
+        documents(tmp_path / "out" / "*", outputs=outputs)
 
 
 def random_text(rng):
@@ -130,21 +151,6 @@ def test_ranges_look_back_over_long_lines(write):
     (source,) = open_corpus([str(write("a.txt", text))])
     parts = [list(part.documents()) for part in source.split(60_000)]
     assert [len(document) for part in parts for document in part] == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", "", "a.txt: the file is empty"),
-        ("a.txt", b"good\nbad \xff", r"a.txt: not UTF-8 at byte 9"),
-        ("a.txt", b"\xef\xbb\xbfgood\nbad \xff", r"not UTF-8 at byte 12"),
-        ("a.txt", b"ab\ncd\0", "looks binary .a zero byte at byte 5"),
-        ("a.gz", b"ab\n\xff", "a.gz: not UTF-8 at byte 3"),
-    ],
-)
-def test_unreadable_files_are_named(name, content, message, write):
-    with pytest.raises(ValueError, match=message):
-        documents(write(name, content))
 
 
 def test_missing_sources(tmp_path):
@@ -197,8 +203,14 @@ def test_tfds_examples_are_documents(prepared_dataset, monkeypatch):
     assert found == [["one", "two \u00e9"]]
     titles = documents("tfds:toy_corpus:train:title")
     assert titles == [["T"]]
-    with pytest.raises(ValueError, match="text features are"):
-        documents("tfds:toy_corpus:train:label")
+    assert documents("tfds:toy_corpus:train[:50%]+train[50%:]:title") == titles
+    for spec, message in (
+        ("train:label", "text features are"),
+        ("test", "Unknown split"),
+        ("9.9.9:train", "cannot be loaded at version 9"),
+    ):
+        with pytest.raises(UserError, match=message):
+            documents(f"tfds:toy_corpus:{spec}")
 
 
 def test_tfds_not_prepared_says_what_to_do(tmp_path, monkeypatch):
@@ -271,6 +283,11 @@ def test_remote_patterns(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("a.txt", "", "the file is empty"),
+        ("a.txt", b"good\nbad \xff", "not UTF-8 at byte 9"),
+        ("a.txt", b"\xef\xbb\xbfgood\nbad \xff", "not UTF-8 at byte 12"),
+        ("a.txt", b"ab\ncd\0", "looks binary .a zero byte at byte 5"),
+        ("a.gz", b"ab\n\xff", "not UTF-8 at byte 3"),
         (
             "a.jsonl",
             '{"text": "a"}\n\n{"text": 3}',
@@ -287,7 +304,6 @@ def test_remote_patterns(monkeypatch):
         ("a.jsonl", b"\x00\x01", "looks binary"),
         ("a.csv", b"text\ncaf\xe9", "not UTF-8 at byte 8"),
         ("a.csv", "text,id\na,1\nb", "line 3: 1 cells, but the header has 2"),
-        ("a.csv", "", "the file is empty"),
         (
             "a.parquet",
             table("a.parquet", [{"text": "a"}])[:-9],
@@ -301,10 +317,20 @@ def test_remote_patterns(monkeypatch):
         ("a.parquet", table("a.parquet", [{"text": 3}]), "row 1: .*, got 3"),
     ],
 )
-def test_unreadable_tables_are_named(name, content, message, write):
+def test_unreadable_files_are_named(name, content, message, write):
     with pytest.raises(ValueError, match=rf"a\.\w+[,:] {message}"):
         documents(write(name, content))
 
 
-def test_half_a_surrogate_pair_in_json_is_replaced(write):
-    assert documents(write("a.jsonl", '{"text": "a \\ud83d b"}')) == [["a ? b"]]
+def test_characters_that_text_files_cannot_hold_are_replaced(write):
+    path = write("a.jsonl", '{"text": "a \\ud83d b\\n\\u0000\\nc"}')
+    assert documents(path) == [["a ? b", "c"]]
+
+
+def test_a_larger_limit_of_csv_cells_stays():
+    limit = csv.field_size_limit(1 << 30)
+    try:
+        importlib.reload(tables)
+        assert csv.field_size_limit() == 1 << 30
+    finally:
+        csv.field_size_limit(limit)

@@ -62,8 +62,9 @@ def site(tmp_path, monkeypatch):
     module("a/m.py", SENTENCE, OTHER)
     module("a/tests/m.py", "Tests. " + SENTENCE)
     module("a/test_m.py", "Tests. " + SENTENCE)
-    # A zero byte in a docstring would make the spooled corpus look binary.
-    module("a/n.py", OTHER.upper(), "More.\\x00" + OTHER)
+    # A zero byte would make the spooled corpus look binary. UTF-8 cannot encode half
+    # of a surrogate pair.
+    module("a/n.py", OTHER.upper(), "More.\\x00\\ud800" + OTHER)
     (tmp_path / "a" / "broken.py").write_text('"""unfinished')
     paths = dict.fromkeys(("stdlib", "purelib", "platlib"), str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)

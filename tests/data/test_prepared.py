@@ -39,8 +39,17 @@ def test_all_folders_count(tmp_path):
     assert {path.split("/")[-2] for path in data.train_files} == {"a", "b"}
     assert not [path for path in data.train_files if "eval-" in path]
     assert given(tmp_path / "a").manifest == first
-    held_out = given(tmp_path / "a", eval_records=(str(tmp_path / "b"),)).eval_files
-    assert held_out == data.eval_files[1:]
+    apart = given(tmp_path / "a", eval_records=(str(tmp_path / "b"),))
+    assert apart.eval_files == data.eval_files[1:]
+    assert apart.manifest == first
+
+
+def test_the_manifest_has_the_shards_that_are_read(corpus, tmp_path):
+    whole = common.build(corpus, tmp_path / "a", max_seq_length=32)
+    some = given(tmp_path / "a" / "train-0000[1-2]-*")
+    assert some.manifest.train == whole.train[1:3]
+    (tmp_path / "a" / "train-other.tfrecord").touch()
+    assert given(tmp_path / "a").manifest is None
 
 
 def test_different_vocabularies_are_refused(tmp_path):
@@ -52,16 +61,35 @@ def test_different_vocabularies_are_refused(tmp_path):
     assert all(str(folder) in str(caught.value) for folder in folders)
     with pytest.raises(ValueError, match=r"The records in .*b were built with another"):
         given(*folders, vocab_file=str(tmp_path / "a" / "vocab.txt"))
+    with pytest.raises(ValueError, match=r"The records in .*b were built with another"):
+        given(tmp_path / "a", eval_records=(str(tmp_path / "b"),))
 
 
-def test_different_casings_and_longer_records_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lower_case": False}, "differ in lower_case"),
+        ({"max_seq_length": 64}, r"in .*b hold up to 64 tokens"),
+    ],
+)
+def test_different_casings_and_longer_records_are_refused(options, message, tmp_path):
     build(tmp_path / "a")
-    build(tmp_path / "b", lower_case=False)
-    with pytest.raises(ValueError, match="differ in lower_case"):
+    build(tmp_path / "b", **options)
+    with pytest.raises(ValueError, match=message):
         given(tmp_path / "a", tmp_path / "b")
-    build(tmp_path / "c", max_seq_length=64)
-    with pytest.raises(ValueError, match=r"in .*c hold up to 64 tokens"):
-        given(tmp_path / "a", tmp_path / "c")
+    with pytest.raises(ValueError, match=message):
+        given(tmp_path / "a", eval_records=(str(tmp_path / "b"),))
+
+
+def test_a_casing_without_effect_and_scores_of_training_text_are_reported(
+    tmp_path, capsys
+):
+    build(tmp_path / "a")
+    train = str(tmp_path / "a" / "train-*")
+    assert given(train, lower_case=False, eval_records=(train,)).lower_case
+    said = capsys.readouterr().out
+    assert "warning: --nolower_case has no effect" in said
+    assert "warning: 1 files are read for training and for evaluation" in said
 
 
 def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):
