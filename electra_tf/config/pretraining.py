@@ -512,7 +512,8 @@ class PretrainConfig:
     def predictions_per_seq(self) -> int:
         """Maximum number of masked positions per row, as in the original."""
         highest = max(self.masking.mask_rate, self.last_mask_rate)
-        return max(1, int((highest + 0.005) * self.data.max_seq_length))
+        length = self.data.max_seq_length
+        return min(length, max(1, int((highest + 0.005) * length)))
 
     @property
     def sampled_rate(self) -> float:

@@ -238,8 +238,11 @@ SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
 
 
 def max_predictions(max_seq_length: int, mask_rate: float) -> int:
-    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25)."""
-    return int((mask_rate + 0.005) * max_seq_length)
+    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25).
+
+    At least 1 and at most ``max_seq_length``.
+    """
+    return min(max_seq_length, max(1, int((mask_rate + 0.005) * max_seq_length)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,7 +333,7 @@ class Masking:
         # The original's default rounds down and can be one slot short.
         fewest = 1 if slots is None else max(1, needed)
         if slots is None:
-            slots = max(1, max_predictions(max_seq_length, rate))
+            slots = max_predictions(max_seq_length, rate)
         if not fewest <= slots <= max_seq_length:
             raise UserError(
                 f"max_predictions_per_seq is {slots} but mask_rate {rate} of "

@@ -25,6 +25,8 @@ from electra_tf.files import AnyPath
 # ten masks by default.
 _STATIC_VARIANTS = 10
 _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
+# TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
+_UNPARSED = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
 
 TRAINING, HELD_OUT = "train-*.tfrecord", "eval-*.tfrecord"
 _ORIGINAL = "*.tfrecord-*-of-*"
@@ -178,8 +180,7 @@ def _check_first_records(files: Sequence[str]) -> None:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
             try:
                 parse_batch(batch)
-            # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
-            except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
+            except _UNPARSED as error:
                 raise UserError(f"{path}: {_NO_INPUT_IDS}") from error
 
 
@@ -187,12 +188,12 @@ def _check_first_records(files: Sequence[str]) -> None:
 def naming_damage(files: Sequence[str], vocab_size: int) -> Iterator[None]:
     """Raises ValueError with file and record if damaged records stop the block.
 
-    TensorFlow's errors lack both, so this reads the files again after an error.
+    TensorFlow's errors lack both, so this reads the files again after an error that
+    damage can cause.
     """
     try:
         yield
-    # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
+    except (*_UNPARSED, tf.errors.DataLossError) as error:
         for path in files:
             if damage := _damage(path, vocab_size):
                 raise UserError(

@@ -14,10 +14,10 @@ from typing import Any
 def pool(
     workers: int | None = None, start: Callable | None = None, *arguments: Any
 ) -> concurrent.futures.ProcessPoolExecutor:
-    """Returns worker processes, which first call ``start``."""
+    """Returns worker processes, one per core by default, which first call ``start``."""
     # A forked child of a process that has run TensorFlow hangs.
     return concurrent.futures.ProcessPoolExecutor(
-        workers,
+        workers or cores(),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_process,
         initargs=(start, arguments),

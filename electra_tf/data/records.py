@@ -147,7 +147,7 @@ def verify(folder: files.AnyPath) -> Manifest:
 def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard:
     """Writes the token ids of examples to a TFRecord file, atomically.
 
-    Raises ``ValueError`` if an example is empty.
+    Raises ``ValueError`` if an example is empty or an id is negative.
 
     Examples:
         >>> shard = et.data.write_shard("one.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
@@ -161,6 +161,8 @@ def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard
             while some := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
                 if not all(map(len, some)):
                     raise UserError(f"{path}: an example has no token ids")
+                if np.concatenate(some).min() < 0:
+                    raise UserError(f"{path}: a token id is negative")
                 file.write(_framed(some))
                 records += len(some)
                 tokens += sum(map(len, some))

@@ -194,7 +194,8 @@ def train_vocabulary(
         Special tokens, ``[PAD]`` first; characters, then characters inside words
         (``##x``), each in code point order; longer pieces in the order of merges.
 
-    Raises ``ValueError`` if the text is empty or ``size`` is below the alphabet's.
+    Raises ``ValueError`` if the text is empty or one string, or ``size`` is below the
+    alphabet's.
 
     Examples:
         >>> lines = ["the cat sat on the mat", "the cat ran"] * 10
@@ -206,6 +207,8 @@ def train_vocabulary(
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+    if isinstance(lines, str):
+        raise UserError(f"lines must be a list of lines, got the string {lines!r:.60}")
     lines = list(lines) if iter(lines) is lines else lines
     tokenizer = Tokenizer(models.BPE(continuing_subword_prefix="##"))
     tokenizer.normalizer = normalizers.BertNormalizer(

@@ -153,7 +153,7 @@ def task_facts(
             "Recipe": [*_flags(others, FinetuneConfig), *_facts(resolved, resolved)],
             "Scores": _scores(report) if "main_split" in report else [],
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise UserError(
             f"{folder.path / RESULTS} is damaged: {type(error).__name__} {error}."
         ) from error

@@ -77,16 +77,10 @@ def test_number_of_positions():
     ids, mask = rows([128, 100, 30, 10, 3, 2])
     out = apply(make(), ids, mask)
     assert out["masked_lm_weights"].sum(1).tolist() == [19, 15, 4, 2, 1, 0]
-
-
-def test_number_of_positions_at_512():
-    """Masked positions and slots at length 512 (pitfall 9 of docs/fidelity.md)."""
-    ids, mask = rows([512], size=512)
-    out = apply(make(max_seq_length=512), ids, mask)
+    out = apply(make(max_seq_length=512), *rows([512], size=512))
     assert out["masked_lm_weights"].sum() == 77
-    assert max_predictions(128, 0.15) == 19
-    assert max_predictions(512, 0.15) == 79
-    assert max_predictions(512, 0.25) == 130
+    slots = ((128, 0.15), (512, 0.15), (512, 0.25), (512, 1.0), (8, 0.01))
+    assert [max_predictions(*each) for each in slots] == [19, 79, 130, 512, 1]
 
 
 def test_exact_mode_draws_distinct_positions_with_originals():

@@ -188,10 +188,11 @@ def test_a_negative_seed_is_refused(files):
         stream(files, 1, seed=-1)
 
 
-def test_an_error_about_something_else_passes(files):
+def test_an_error_about_something_else_passes():
+    """It does not read the records again, which can take hours."""
     with (
         pytest.raises(tf.errors.ResourceExhaustedError, match="memory"),
-        naming_damage(expand_files(files), VOCAB),
+        naming_damage(["missing"], VOCAB),
     ):
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
 

@@ -8,7 +8,6 @@ import tensorflow as tf
 from electra_tf.data import records
 from electra_tf.data.pipeline import parse_batch
 from electra_tf.data.records import (
-    Manifest,
     count_records,
     join_shards,
     read_manifest,
@@ -18,7 +17,6 @@ from electra_tf.data.records import (
 from tests.data import common
 
 EXAMPLES = [[2, 7, 3], [2, 30_521, 8, 3, 9, 3], [2, 3]]
-SETTINGS = {"max_seq_length": 128, "lower_case": True, "strip_accents": True}
 
 
 def read(path):
@@ -56,11 +54,15 @@ def test_counting_names_the_place_of_the_damage(tmp_path):
         count_records(path)
 
 
-def test_an_empty_example_is_refused(tmp_path):
-    """Skipping it would shift the following examples."""
-    for rows in ([[], [2, 7, 3]], [[2, 7, 3], []]):
-        rows = [np.array(row, np.int32) for row in rows]
-        with pytest.raises(ValueError, match="a: an example has no token ids"):
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [([], "a: an example has no token ids"), ([2, -1, 3], "a: a token id is negative")],
+)
+def test_examples_that_cannot_be_stored_are_refused(row, message, tmp_path):
+    """Skipping an empty one would shift the following examples."""
+    row = np.array(row, np.int32)
+    for rows in ([row, [2, 7, 3]], [[2, 7, 3], row]):
+        with pytest.raises(ValueError, match=message):
             write_shard(tmp_path / "a", rows)
     assert list(tmp_path.iterdir()) == []
 
@@ -99,13 +101,8 @@ def test_joined_shards(tmp_path):
 def folder(tmp_path):
     shards = [write_shard(tmp_path / f"train-{i}", EXAMPLES) for i in range(2)]
     held_out = write_shard(tmp_path / "eval-0", EXAMPLES[:1])
-    Manifest(
-        settings=SETTINGS,
-        vocabulary={"size": 30_522, "sha256": "", "special_ids": [0, 1, 2, 3, 4]},
-        corpus={"documents": 4},
-        train=tuple(shards),
-        eval=(held_out,),
-    ).save(tmp_path)
+    vocabulary, options = common.VOCABULARY, {"max_seq_length": 128}
+    common.save_manifest(tmp_path, vocabulary, shards, [held_out], **options)
     return tmp_path
 
 
@@ -114,7 +111,8 @@ def test_manifest_round_trip(folder):
     assert manifest == read_manifest(folder)
     assert (manifest.num_records, manifest.num_tokens) == (6, 22)
     assert [shard.name for shard in manifest.eval] == ["eval-0"]
-    assert manifest.settings == SETTINGS
+    casing = {"lower_case": True, "strip_accents": True}
+    assert manifest.settings == {"max_seq_length": 128, **casing}
 
 
 def test_missing_and_truncated_shards(folder):

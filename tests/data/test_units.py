@@ -1,8 +1,10 @@
 """Units: held-out documents, splitting and grouping, processes."""
 
+import os
+
 import pytest
 
-from electra_tf.data import units
+from electra_tf.data import pools, units
 from electra_tf.data.corpora import open_corpus
 from tests.data.common import WORDS, build, examples, text
 
@@ -18,12 +20,10 @@ def test_held_out_documents_are_chosen_by_their_text(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("fraction", [1e-9, 0.999])
-def test_at_least_one_document_is_held_out_and_never_all(fraction, tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text(text(30))
-    build(path, tmp_path / "records", eval_fraction=fraction)
-    assert examples(tmp_path / "records", "train")
-    assert examples(tmp_path / "records", "eval")
+def test_at_least_one_document_is_held_out_and_never_all(fraction, corpus, tmp_path):
+    manifest = build(corpus, tmp_path / "records", eval_fraction=fraction)
+    assert manifest.train
+    assert manifest.eval
 
 
 @pytest.mark.parametrize(("seed", "fraction"), [(0, 0.3), (1, 0.3), (2, 0.01)])
@@ -69,3 +69,10 @@ def test_units_group_small_files_and_cut_big_ones(tmp_path):
     assert sum(unit.size for unit in planned) == 50 * 4000 + 600_000
     assert max(unit.size for unit in planned) < 1.6 * units.MIN_UNIT_BYTES
     assert len(planned[0].sources) > 10
+
+
+def test_workers_keep_to_the_cores_of_the_process(monkeypatch):
+    monkeypatch.setattr(pools, "cores", lambda: 1)
+    with pools.pool() as executor:
+        running = [executor.submit(os.getpid) for _ in range(8)]
+        assert len({future.result() for future in running}) == 1

@@ -119,6 +119,8 @@ def test_training_errors():
         train_vocabulary(TEXT, 6)
     with pytest.raises(ValueError, match="no words"):
         train_vocabulary(["  "], 100)
+    with pytest.raises(ValueError, match="must be a list of lines, got the string"):
+        train_vocabulary("the cat sat on the mat", 100)
 
 
 def test_load_save_and_ids(tmp_path):
