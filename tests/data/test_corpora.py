@@ -74,9 +74,7 @@ def test_compressed_text_reads_as_the_plain_file(suffix, write):
             documents(path)
 
 
-def test_folders_are_read_in_order_and_other_files_are_listed_in_one_line(
-    write, tmp_path
-):
+def test_other_files_of_a_folder_are_listed_in_one_line(write, tmp_path):
     """Suffixes match in any case; hidden and empty files are not listed."""
     names = ["a.TXT", "b/a.Md", "b/x.txt", "c.txt.GZ", "d.rst"]
     for name in (*reversed(names), ".h.txt", ".hidden.json", ".git/x.json"):

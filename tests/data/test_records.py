@@ -58,7 +58,7 @@ def test_counting_names_the_place_of_the_damage(tmp_path):
     ("row", "message"),
     [([], "a: an example has no token ids"), ([2, -1, 3], "a: a token id is negative")],
 )
-def test_examples_that_cannot_be_stored_are_refused(row, message, tmp_path):
+def test_an_empty_or_negative_example_is_refused(row, message, tmp_path):
     """Skipping an empty one would shift the following examples."""
     row = np.array(row, np.int32)
     for rows in ([row, [2, 7, 3]], [[2, 7, 3], row]):

@@ -52,12 +52,8 @@ def vocabulary(tmp_path_factory):
         normalizer = BertWordPieceTokenizer(lowercase=lower, strip_accents=strip)
         for text in HARD:
             characters |= set(normalizer.normalizer.normalize_str(text)) - {" "}
-    tokens = [
-        *sorted(characters),
-        *("##" + c for c in sorted(characters)),
-        "it",
-        "##re",
-    ]
+    inside = [f"##{character}" for character in sorted(characters)]
+    tokens = [*sorted(characters), *inside, "it", "##re"]
     return Vocabulary((*SPECIAL_TOKENS, *tokens))
 
 

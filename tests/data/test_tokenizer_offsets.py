@@ -9,8 +9,8 @@ from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,-\u00e9\u03c3\u03c2\u4eac"
 JAMO = "\u1112\u1161\u11ab"
-TOKENS = (*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS), JAMO[0])
-TOKENS += (*tuple(f"##{c}" for c in JAMO[1:]), "end")
+TOKENS = (*SPECIAL_TOKENS, *LETTERS, *(f"##{c}" for c in LETTERS))
+TOKENS += (JAMO[0], f"##{JAMO[1]}", f"##{JAMO[2]}", "end")
 
 
 @functools.cache
@@ -51,14 +51,7 @@ def surfaces(text, **casing):
         # A final sigma depends on its neighbors.
         ("\u03a3\u03a3", [("\u03c3", "\u03a3"), ("##\u03c2", "\u03a3")]),
         # One syllable, three pieces.
-        (
-            "\ud55c",
-            [
-                (JAMO[0], "\ud55c"),
-                (f"##{JAMO[1]}", "\ud55c"),
-                (f"##{JAMO[2]}", "\ud55c"),
-            ],
-        ),
+        ("\ud55c", [(part, "\ud55c") for part in TOKENS[-4:-1]]),
         ("", []),
         (" \u200d", []),
     ],

@@ -12,12 +12,12 @@ from pathlib import Path
 import keras
 from absl import flags
 
-from electra_tf import cli
+from electra_tf import cli, doctor, files
 from electra_tf.analysis import errors, score
 from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.pretraining import DataConfig, PretrainConfig
 from electra_tf.config.search import Axis
-from electra_tf.data import records
+from electra_tf.data import pipeline, prepared, records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import cards, models
@@ -33,7 +33,9 @@ from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.squad import SquadSource
 from electra_tf.tasks.tables import TableSource
 from tests import tiny
+from tests.data.common import save_manifest
 
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "classifier"
 # Errors that ``cli.clear_errors`` prints in one line.
 EXPECTED = (UserError, OSError, FloatingPointError, flags.Error)
@@ -78,75 +80,30 @@ def _squad(folder):
     return path, content.encode(), lambda: (source("train"), source("test"))
 
 
-def _m2(folder):
-    content = (
-        b"S the cat sit on mat .\nA 2 3|||R:VERB:SVA|||sits|||REQUIRED|||-NONE-|||0\n"
-        b"A 4 4|||M:DET|||the|||REQUIRED|||-NONE-|||1\n\nS it is .\n"
-        b"A -1 -1|||noop|||-NONE-|||REQUIRED|||-NONE-|||0\n\n"
-    )
-    path = folder / "errors.m2"
-    return path, content, lambda: errors.read_marked(str(path), _quiet)
+def _file(name, content, read):
+    def make(folder):
+        path = folder / name
+        return path, content, lambda: read(str(path))
+
+    return make
 
 
-def _marked_columns(folder):
-    path = folder / "errors.txt"
-    content = b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n"
-    return path, content, lambda: errors.read_marked(str(path), _quiet)
+def _naming(path, read, *arguments):
+    """Adds the file to an error that names a flag or another file of the folder."""
+    try:
+        read(*arguments)
+    except EXPECTED as error:
+        raise UserError(f"{path}: {error}") from error
 
 
-def _pairs(folder):
-    path = folder / "pairs.jsonl"
-    row = {"sentence_good": "he sits", "sentence_bad": "he sit", "UID": "agreement"}
-    content = json.dumps(row).encode() + b"\n"
-    return path, content * 2, lambda: minimal_pairs.read_pairs([str(path)])
+def _arguments(path):
+    """Reads a flagfile as command-line arguments."""
+    text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    _naming(path, cli.parse, PretrainConfig, text.split("\n"))
 
 
-def _n_best(folder):
-    path = folder / "n_best.jsonl"
-    hypotheses = [{"text": "one", "score": -1.5}, "one too"]
-    row = {"id": "1", "reference": "one two", "hypotheses": hypotheses}
-    return path, json.dumps(row).encode() + b"\n", lambda: score.read(str(path))
-
-
-def _arguments(folder):
-    """A flagfile as command-line arguments; the errors name no file."""
-    path = folder / "arguments"
-    content = (
-        b"--num_train_steps=10\n--learning_rate=1e-3\n--corpus=a,b\n--nodry_run\n"
-        b"--objective=electra\n--mask_rate=0.15\n--generator_hidden_size=0.25\n"
-    )
-
-    def read():
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
-        try:
-            cli.parse(PretrainConfig, text.split("\n"))
-        except EXPECTED as error:
-            raise UserError(f"{path}: {error}") from error
-
-    return path, content, read
-
-
-def _flagfile(folder):
-    path = folder / "small.cfg"
-    content = (
-        b"# A comment.\n--task=classification\n--train=a.csv\n--text=a,b\n"
-        b"--epochs=2.5\n--seeds=3\n--nopair_doubling\n"
-    )
-
-    def read():
-        try:
-            cli.parse(FinetuneConfig, [f"--flagfile={path}"])
-        except EXPECTED as error:
-            # The error names the flag instead of the file.
-            raise UserError(f"{path}: {error}") from error
-
-    return path, content, read
-
-
-def _vocabulary(folder):
-    path = folder / "vocab.txt"
-    content = "\n".join((*SPECIAL_TOKENS, "one", "##two", "\u00e9t\u00e9")).encode()
-    return path, content + b"\n", lambda: Vocabulary.load(path)
+def _flagfile(path):
+    _naming(path, cli.parse, FinetuneConfig, [f"--flagfile={path}"])
 
 
 def _hugging_face(name, read):
@@ -239,40 +196,38 @@ def _tuning_log(folder):
 
 
 def _metrics(folder):
+    """metrics.jsonl as the doctor reads it."""
     path = folder / "metrics.jsonl"
-    content = b'{"step": 5, "loss": 1.5, "eval_loss": 2}\n' * 2
+    row = b'{"step": 5, "eval_discriminator_auc": 0.7, "eval_replaced_fraction": 0.1}\n'
+    VOCABULARY.save(folder / "vocab.txt")
+    files.write_json(folder / "config.json", {"config": {"num_train_steps": 9}})
     home = PretrainingFolder(folder)
-    return path, content, lambda: (home.metrics(), home.held_out())
+
+    def read():
+        home.held_out()
+        doctor.examine(doctor.read(folder))
+
+    return path, row * 2, read
 
 
 def _manifest(folder):
     path = folder / records.MANIFEST
-    (folder / "a").write_bytes(b"x" * 40)
-    shard = records.Shard(name="a", records=1, tokens=3, size=40, sha256="ab")
-    vocabulary = {"size": 9, "sha256": "ab", "special_ids": [0, 1, 2, 3, 4]}
-    records.Manifest(
-        settings={"max_seq_length": 8, "lower_case": True, "strip_accents": True},
-        vocabulary=vocabulary,
-        corpus={"lines": 2},
-        train=(shard,),
-    ).save(folder)
+    VOCABULARY.save(folder / "vocab.txt")
+    shard = records.write_shard(folder / "train-0.tfrecord", [[2, 5, 3], [2, 6, 3]])
+    save_manifest(folder, VOCABULARY, [shard], max_seq_length=8)
+    config = DataConfig(records=(str(folder),), max_seq_length=8)
 
     def read():
-        try:
-            records.verify(folder)
-        except UserError as error:
-            # The error names the shard in the folder.
-            raise UserError(f"{path}: {error}") from error
+        prepared.given_data(config, _quiet)
+        pipeline.masking_for(records.verify(folder))
 
-    return path, path.read_bytes(), read
+    return path, path.read_bytes(), lambda: _naming(path, read)
 
 
 def _tfrecords(folder):
     path = folder / "train-0.tfrecord"
     records.write_shard(path, [[2, 5, 3], [2, 6, 300, 3]])
-    content = path.read_bytes()
-
-    return path, content, lambda: records.count_records(path)
+    return path, path.read_bytes(), lambda: records.count_records(path)
 
 
 def _keras(folder):
@@ -284,6 +239,23 @@ def _keras(folder):
 
 
 _CLASSES = {"task": "mine", "kind": "classification", "labels": ["a", "b"]}
+_PAIR = {"sentence_good": "he sits", "sentence_bad": "he sit", "UID": "agreement"}
+_HYPOTHESES = [{"text": "one", "score": -1.5}, "one too"]
+_N_BEST = {"id": "1", "reference": "one two", "hypotheses": _HYPOTHESES}
+_M2 = (
+    b"S the cat sit on mat .\nA 2 3|||R:VERB:SVA|||sits|||REQUIRED|||-NONE-|||0\n"
+    b"A 4 4|||M:DET|||the|||REQUIRED|||-NONE-|||1\n\nS it is .\n"
+    b"A -1 -1|||noop|||-NONE-|||REQUIRED|||-NONE-|||0\n\n"
+)
+_FLAGS = (
+    b"--num_train_steps=10\n--learning_rate=1e-3\n--corpus=a,b\n--nodry_run\n"
+    b"--objective=electra\n--mask_rate=0.15\n--generator_hidden_size=0.25\n"
+)
+_FLAGFILE = (
+    b"# A comment.\n--task=classification\n--train=a.csv\n--text=a,b\n"
+    b"--epochs=2.5\n--seeds=3\n--nopair_doubling\n"
+)
+_VOCABULARY = "\n".join((*SPECIAL_TOKENS, "one", "##two", "\u00e9t\u00e9", ""))
 _CSV = b'text,label,score\n"one, two",b,1.5\nthree,"c ""d""",2\n'
 _ROW = b'{"text": "one", "label": "b", "score": 1.5}\n'
 _CONLL = b"-DOCSTART- -X- O\n\nthe DT O\ncat NN B-X\n\nit PRP B-Y\n"
@@ -305,13 +277,21 @@ PARSERS = {
     "tagging.jsonl": _sentences(
         "train.jsonl", b'{"words": ["a", "b"], "tags": ["O", "B-X"]}\n', "words", "tags"
     ),
-    "m2": _m2,
-    "marked columns": _marked_columns,
-    "minimal pairs": _pairs,
-    "n-best": _n_best,
-    "flags": _arguments,
-    "flagfile": _flagfile,
-    "vocab.txt": _vocabulary,
+    "m2": _file("errors.m2", _M2, lambda path: errors.read_marked(path, _quiet)),
+    "marked columns": _file(
+        "errors.txt",
+        b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n",
+        lambda path: errors.read_marked(path, _quiet),
+    ),
+    "minimal pairs": _file(
+        "pairs.jsonl",
+        f"{json.dumps(_PAIR)}\n".encode() * 2,
+        lambda path: minimal_pairs.read_pairs([path]),
+    ),
+    "n-best": _file("n_best.jsonl", f"{json.dumps(_N_BEST)}\n".encode(), score.read),
+    "flags": _file("arguments", _FLAGS, _arguments),
+    "flagfile": _file("small.cfg", _FLAGFILE, _flagfile),
+    "vocab.txt": _file("vocab.txt", _VOCABULARY.encode(), Vocabulary.load),
     "tokenizer.json": _hugging_face("tokenizer.json", read_tokenizer),
     "tokenizer_config.json": _hugging_face("tokenizer_config.json", read_tokenizer),
     "config.json (Hugging Face)": _hugging_face("config.json", read_config),

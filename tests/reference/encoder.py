@@ -45,21 +45,20 @@ def attend(query, key, value, mask):
     return exponentials / exponentials.sum(-1, keepdims=True) @ value
 
 
+def attention(query, key, value, masks, num_heads):
+    """All heads of all sentences: query, key and value [B, S, D]."""
+    context = np.zeros_like(query)
+    for row, mask in enumerate(masks):
+        for columns in np.split(np.arange(query.shape[-1]), num_heads):
+            one_head = (part[row][:, columns] for part in (query, key, value))
+            context[row][:, columns] = attend(*one_head, mask)
+    return context
+
+
 def block(weights, hidden, input_mask, num_heads):
     """One post-LayerNorm block: hidden [B, S, D], input_mask [B, S]."""
-    size = hidden.shape[-1]
-    head = size // num_heads
-    qkv = hidden @ weights["qkv_kernel"] + weights["qkv_bias"]
-    context = np.zeros_like(hidden)
-    for row in range(len(hidden)):
-        for start in range(0, size, head):
-            context[row, :, start : start + head] = attend(
-                *(
-                    qkv[row, :, part * size + start : part * size + start + head]
-                    for part in range(3)
-                ),
-                input_mask[row],
-            )
+    qkv = np.split(hidden @ weights["qkv_kernel"] + weights["qkv_bias"], 3, axis=-1)
+    context = attention(*qkv, input_mask, num_heads)
     attended = (
         context @ weights["attention_output_kernel"] + weights["attention_output_bias"]
     )

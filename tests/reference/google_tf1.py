@@ -6,7 +6,7 @@ and variables have the names of the original code.
 
 import numpy as np
 
-from tests.reference.encoder import attend, gelu, layer_norm
+from tests.reference.encoder import attention, gelu, layer_norm
 
 
 def shapes(sizes, generator=None):
@@ -116,11 +116,7 @@ class Checkpoint:
             self.dense(f"{path}/attention/self/{part}", hidden)
             for part in ("query", "key", "value")
         ]
-        context = np.zeros_like(hidden)
-        for row in range(len(hidden)):
-            for columns in np.split(np.arange(hidden.shape[-1]), heads):
-                one_head = (part[row][:, columns] for part in parts)
-                context[row][:, columns] = attend(*one_head, mask[row])
+        context = attention(*parts, mask, heads)
         attended = self.dense(f"{path}/attention/output/dense", context)
         hidden = self.norm(f"{path}/attention/output/LayerNorm", hidden + attended)
         wide = gelu(self.dense(f"{path}/intermediate/dense", hidden))
