@@ -28,6 +28,7 @@ WORK = ".build"
 _SETTINGS = "settings.json"
 _TEXT_PER_RECORD_BYTE = 2  # A shard has about half the bytes of its text.
 _MANY_UNKNOWN = 0.01
+_MANY_CAPITALS = 0.01
 _VOCABULARY_BYTES = 256 << 20
 _LONG_DOCUMENT = 1 << 20  # Characters.
 
@@ -87,6 +88,13 @@ def build(
         outputs=outputs,
         log=log,
     )
+    words = [token for token in vocabulary.tokens if not token.startswith("[")]
+    capitals = sum(token != token.lower() for token in words)
+    if config.lower_case and capitals > _MANY_CAPITALS * len(words):
+        log(
+            f"warning: {capitals:,} tokens of the vocabulary have capitals, which "
+            "lower-cased text lacks: is it for --nolower_case?"
+        )
     job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
     wanted["vocabulary_sha256"] = vocabulary.sha256
     sources = []

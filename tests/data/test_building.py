@@ -110,6 +110,9 @@ def test_unknown_tokens_are_counted_and_questioned(corpus, tmp_path):
     share = unknown / sum(map(len, rows))
     (line,) = [line for line in told if "[UNK]" in line]
     assert f"{share:.1%} of the tokens are [UNK]" in line
+    cased = Vocabulary((*VOCABULARY.tokens, "Waa", "##Wab"))
+    build(corpus, tmp_path / "c", vocabulary=cased, log=told.append)
+    assert any("2 tokens of the vocabulary have capitals" in line for line in told)
 
 
 def test_a_finished_build_is_reused_or_refused(corpus, tmp_path):
