@@ -6,7 +6,7 @@ Letters: R feature rows, B batch, S sequence, C classes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -36,6 +36,9 @@ class Example:
     id: str
     texts: tuple[str, ...]
     label: Any = None
+
+    def __post_init__(self) -> None:
+        check_strings("texts", self.texts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,6 +353,17 @@ _REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}
 
 def keras_reduction(reduction: str) -> str:
     """Returns Keras's name of a reduction, which must be "sum" or "mean"."""
-    if reduction not in _REDUCTIONS:
-        raise UserError(f"reduction is {reduction!r}; allowed are sum and mean.")
+    check_choice("reduction", reduction, _REDUCTIONS)
     return _REDUCTIONS[reduction]
+
+
+def check_strings(name: str, value: Any) -> None:
+    """Raises ValueError for one string, whose letters would be taken as strings."""
+    if isinstance(value, str):
+        raise UserError(f"{name} must be a tuple of strings, got {value[:80]!r}.")
+
+
+def check_choice(name: str, value: Any, allowed: Collection[str]) -> None:
+    """Raises ValueError if the value of an option is not one of ``allowed``."""
+    if value not in allowed:
+        raise UserError(f"{name} is {value!r}; allowed are {', '.join(allowed)}.")

@@ -125,7 +125,9 @@ def is_unlabeled(split: str) -> bool:
     return not split.startswith(("train", "dev"))
 
 
-def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> TextTask:
+def glue_task(
+    name: str, data_dir: files.AnyPath, *, log: Log = lambda line: None
+) -> TextTask:
     r"""Returns a task of ``ROWS``.
 
     ``data_dir`` is the folder of the task's TSV files, or its parent. "tfds:FOLDER"
@@ -143,7 +145,7 @@ def glue_task(name: str, data_dir: str, *, log: Log = lambda line: None) -> Text
         >>> task.main_metric, task.source("dev")[0].texts
         ('matthews', ('The book was read.',))
     """
-    row = ROWS[name]
+    row, data_dir = ROWS[name], os.fspath(data_dir)
     source = GlueFiles(name, data_dir, log)
     if data_dir.startswith("tfds:"):
         source = TfdsSource(name, data_dir.removeprefix("tfds:") or None)

@@ -23,7 +23,14 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics, span_head, squad
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
+from electra_tf.tasks.base import (
+    Ragged,
+    Rows,
+    Scores,
+    Task,
+    check_choice,
+    keras_reduction,
+)
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import Tensors
 from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
@@ -103,6 +110,11 @@ class QuestionAnswering(Task):
     text_names = ("question", "context")
 
     def __post_init__(self) -> None:
+        check_choice("span_head", self.span_head, _HEADS)
+        for name in ("max_query_length", "doc_stride", "max_answer_length"):
+            if getattr(self, name) < 1:
+                value = getattr(self, name)
+                raise UserError(f"{name} is {value}; it must be at least 1.")
         if self.unanswerable and not self.answerability:
             raise UserError(
                 f"{self.name} has questions without answer: answerability must be on "

@@ -13,6 +13,7 @@ import numpy as np
 from electra_tf.data import paths
 from electra_tf.data.tables import READERS
 from electra_tf.errors import UserError
+from electra_tf.tasks.base import check_strings
 from electra_tf.tasks.tables import read_table, read_text, require_columns
 
 CONLLU_COLUMNS = (
@@ -53,6 +54,10 @@ class Sentence:
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_strings("words", self.words)
+        check_strings("tags", self.tags)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ class SquadSource:
         if not self.files.get(split):
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
         questions = [q for path in self.files[split] for q in self._read(path, split)]
-        names = ", ".join(self.files[split])
+        names = ", ".join(map(str, self.files[split]))
         if not questions:
             raise UserError(f"{names}: there are no questions.")
         seen = collections.Counter(question.id for question in questions)

@@ -24,7 +24,14 @@ from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.tasks import metrics
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task, keras_reduction
+from electra_tf.tasks.base import (
+    Ragged,
+    Rows,
+    Scores,
+    Task,
+    check_choice,
+    keras_reduction,
+)
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.sentences import (
@@ -113,6 +120,9 @@ class Tagging(Task):
 
     kind = "tagging"
     splits_long = True
+
+    def __post_init__(self) -> None:
+        check_choice("main_metric", self.main_metric, ("f1", "accuracy"))
 
     def prepare(self, train_examples: Sentences) -> Tagging:
         """Returns the task with the tags of the training data.

@@ -22,7 +22,14 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
-from electra_tf.tasks.base import Example, Rows, Scores, Task, keras_reduction
+from electra_tf.tasks.base import (
+    Example,
+    Rows,
+    Scores,
+    Task,
+    check_choice,
+    keras_reduction,
+)
 from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
 from electra_tf.tasks.tables import did_you_mean
@@ -68,12 +75,12 @@ class TextTask(Task):
 
     # Width of the linear layer.
     num_outputs: ClassVar[int]
+    # Keys of ``compare``.
+    score_names: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
-        if self.long_texts not in LONG_TEXTS:
-            raise UserError(
-                f"long_texts is {self.long_texts!r}; allowed are cut and windows."
-            )
+        check_choice("long_texts", self.long_texts, LONG_TEXTS)
+        check_choice("main_metric", self.main_metric, self.score_names)
 
     @property
     def text_names(self) -> tuple[str, ...]:
@@ -258,6 +265,10 @@ class Classification(LabeledTask):
     score_names: tuple[str, ...] = ("accuracy", "macro_f1", "matthews")
     class_weights: Literal["none", "balanced"] = "none"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("class_weights", self.class_weights, ("none", "balanced"))
+
     def prepare(self, train_examples: Examples) -> Classification:
         """Returns the task with the labels of the training data, at least two."""
         if self.labels is not None:
@@ -361,6 +372,8 @@ class MultiLabel(LabeledTask):
     main_metric: str = "micro_f1"
     threshold: float = 0.5
     tune_threshold: bool = False
+
+    score_names = ("micro_f1", "macro_f1", "exact_match")
 
     def prepare(self, train_examples: Examples) -> MultiLabel:
         """Returns the task with the labels of the training data, at least one."""
@@ -470,6 +483,7 @@ class Regression(TextTask):
     label_range: tuple[float, float] | None = None
 
     num_outputs = 1
+    score_names = ("pearson", "spearman", "mse")
 
     @property
     def greater_is_better(self) -> bool:

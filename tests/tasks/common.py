@@ -54,6 +54,11 @@ def encoder(*, vocab=VOCAB_SIZE, layers=2, seed=5, positions=64, dropout=0.1):
     )
 
 
+def assert_same_weights(one, other):
+    for a, b in zip(one.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def save_pretrained(folder, *, max_seq_length=32, **kwargs):
     """Writes the files of a pretraining run that fine-tuning loads."""
     folder.mkdir(parents=True, exist_ok=True)

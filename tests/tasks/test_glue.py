@@ -62,10 +62,14 @@ def test_sts_counts_from_the_right(tmp_path):
     rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
     folder = files(
         tmp_path,
-        train=HEADERS["sts"] + f"\n0\t{rest}\t3.250\n",
+        train=HEADERS["sts"] + f"\n0\t{rest}\t3.250\n1\t{rest}\t5.000\n",
         test=HEADERS["sts"].removesuffix("\tscore") + f"\n0\t{rest}\n",
     )
-    assert read("sts", folder) == [(("A.", "B."), 3.25)]
+    assert read("sts", folder) == [(("A.", "B."), 3.25), (("A.", "B."), 5.0)]
+    # Pitfall 36.
+    task = glue.glue_task("sts", folder)
+    targets = task.targets(task.examples("train"))
+    assert targets[:, 0].tolist() == pytest.approx([0.65, 1.0])
     assert read("sts", folder, "test") == [(("A.", "B."), None)]
 
 
@@ -75,15 +79,6 @@ def test_sts_labels_are_finite_numbers(tmp_path, label):
     text = HEADERS["sts"] + f"\n0\t{rest}\t1.0\n1\t{rest}\t{label}\n"
     with pytest.raises(ValueError, match=r"train\.tsv, line 3: .*expected a number"):
         read("sts", files(tmp_path, train=text))
-
-
-def test_sts_target_of_five_is_one(tmp_path):
-    # Pitfall 36.
-    rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
-    task = glue.glue_task(
-        "sts", files(tmp_path, train=HEADERS["sts"] + f"\n0\t{rest}\t5.000\n")
-    )
-    assert task.targets(task.examples("train")).tolist() == [[1.0]]
 
 
 def mnli(folder):
@@ -138,6 +133,7 @@ def test_bad_files_are_named(tmp_path, name, split, content, message):
 def test_folder_above_and_missing_files(tmp_path):
     files(tmp_path / "CoLA", train="gj04\t1\t\tA.\n")
     assert read("cola", tmp_path) == [(("A.",), "1")]
+    assert glue.glue_task("cola", tmp_path).examples("train")
     with pytest.raises(FileNotFoundError, match=r"dev.tsv of cola.*--data_dir"):
         read("cola", tmp_path, "dev")
 

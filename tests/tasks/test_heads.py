@@ -3,7 +3,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.tasks import Classification, ClassificationHead, TaskModel
+from electra_tf.tasks import (
+    Classification,
+    ClassificationHead,
+    Example,
+    MultiLabel,
+    QuestionAnswering,
+    Regression,
+    Sentence,
+    Tagging,
+    TaskModel,
+)
 from electra_tf.tasks.batching import make_batch
 from electra_tf.tasks.heads import fresh_copy
 from tests.layers.helpers import randomize
@@ -117,8 +127,7 @@ def test_dropout_stream_starts_anew_with_the_seed(model, inputs):
 
 def test_fresh_is_a_function_of_the_seed_and_shares_nothing(model):
     one, two, other = model.fresh(1), model.fresh(1), model.fresh(2)
-    for a, b in zip(one.get_weights(), two.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
+    common.assert_same_weights(one, two)
     assert not np.allclose(one.head.kernel, other.head.kernel)
     assert not {id(v) for v in one.variables} & {id(v) for v in model.variables}
 
@@ -141,7 +150,29 @@ def test_loss_reduction(reduction):
 
 
 def test_unknown_options_are_refused():
-    with pytest.raises(ValueError, match="sum and mean"):
+    with pytest.raises(ValueError, match="'average'; allowed are sum, mean"):
         task()[0].loss("average")
+    for made, options in (
+        (Classification, {"class_weights": None}),
+        (Classification, {"long_texts": "split"}),
+        (Classification, {"main_metric": "f1"}),
+        (MultiLabel, {"main_metric": "f1"}),
+        (Regression, {"main_metric": "accuracy"}),
+        (Tagging, {"main_metric": "F1"}),
+        (QuestionAnswering, {"span_head": "both"}),
+    ):
+        ((name, value),) = options.items()
+        with pytest.raises(ValueError, match=f"{name} is {value!r}; allowed are"):
+            made(name="x", source=None, **options)
+    for made, options in (
+        (Example, {"texts": "a text"}),
+        (Sentence, {"words": "a b"}),
+        (Sentence, {"words": ("a", "b"), "tags": "OO"}),
+    ):
+        with pytest.raises(ValueError, match="must be a tuple of strings, got"):
+            made("1", **options)
+    for name in ("max_query_length", "doc_stride", "max_answer_length"):
+        with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
+            QuestionAnswering(name="x", source=None, **{name: 0})
     with pytest.raises(ValueError, match="allowed are cls, mean, layers"):
         ClassificationHead(16, 2, pooling="max")

@@ -149,7 +149,7 @@ def test_the_loss_counts_words_and_not_pieces_or_padding(reduction):
         ]
         reduce = {"sum": np.sum, "mean": np.mean}[reduction]
         assert float(value) == pytest.approx(reduce(expected), rel=1e-5)
-    with pytest.raises(ValueError, match="allowed are sum and mean"):
+    with pytest.raises(ValueError, match="allowed are sum, mean"):
         found.loss("none")
 
 

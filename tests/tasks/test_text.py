@@ -49,6 +49,8 @@ def test_classification_answers_scores_and_baseline():
     scores = task.score(answers, data)
     assert scores["accuracy"] == 75
     assert scores["macro_f1"] == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
+    expected = sklearn.metrics.matthews_corrcoef([0, 1, 2, 0], [0, 1, 1, 0])
+    assert scores["matthews"] == pytest.approx(100 * expected)
     assert task.readable(answers) == ["a", "b", "b", "a"]
     baseline = task.baseline(examples("b", "b", "a"), data)
     assert baseline["accuracy"] == 25
