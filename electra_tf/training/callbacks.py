@@ -15,7 +15,9 @@ Sinks are callables ``(step, dict)``, see ``electra_tf.training.sinks``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import math
 import os
 import pkgutil
@@ -47,8 +49,8 @@ def named_callbacks(
     """Imports Keras callbacks from "module:Class" or "module:function" names.
 
     The current folder is on the import path. Returns one factory without arguments per
-    name. Raises ValueError if a name cannot be imported or is not a callback; a factory
-    raises it if its result is not one.
+    name. Raises ValueError if a name cannot be imported, needs arguments or is not a
+    callback; a factory raises it if its result is not one.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -65,18 +67,21 @@ def named_callbacks(
         )
         if is_other_class or not callable(found):
             raise UserError(f"--callback={name} is not a Keras callback.")
+        try:
+            # Checked before a run replaces files. Built-in functions have no signature.
+            with contextlib.suppress(ValueError):
+                inspect.signature(found).bind()
+        except TypeError as error:
+            raise UserError(
+                f"--callback={name} cannot be created: {error}. Name a function "
+                "without arguments that returns the callback."
+            ) from error
         factories.append(functools.partial(_make_callback, name, found))
     return factories
 
 
 def _make_callback(name: str, factory: Any) -> keras.callbacks.Callback:
-    try:
-        callback = factory()
-    except TypeError as error:
-        raise UserError(
-            f"--callback={name} cannot be created: {error}. Name a function without "
-            "arguments that returns the callback."
-        ) from error
+    callback = factory()
     if not isinstance(callback, keras.callbacks.Callback):
         raise UserError(f"--callback={name} made {callback}, not a Keras callback.")
     return callback
