@@ -218,18 +218,22 @@ class Watch(StepCallback):
             self.model.stop_training = True
 
     def _report(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise FloatingPointError(f"the loss is {loss} at step {self.step}")
+        self._check(loss)
         rate = float(self.model.optimizer.learning_rate)
         at = {"seed": self._seed, "step": self.step}
         self._record(at | {"loss": loss, "learning_rate": rate})
         text = f"seed {self._seed}  loss (mean of this epoch) {loss:.4f}"
         self._progress.update(self.step, text)
 
+    def _check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} at step {self.step}")
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         """Evaluates and checkpoints, unless a signal ended the epoch early."""
         if self.step != min((epoch + 1) * self.steps_per_epoch, self._total):
             return
+        self._check(logs["loss"])
         if self._evaluate is not None:
             main, scores = self._evaluate()
             at = {"seed": self._seed, "epoch": epoch + 1, "step": self.step}

@@ -78,15 +78,14 @@ def test_seeds_share_one_trace_and_do_not_see_each_other(trainer, monkeypatch):
 
 
 def test_reset_restores_the_encoder_or_draws_a_new_one(trainer):
-    start = common.encoder().get_weights()
+    start = common.encoder()
     # The trainer's weights are those of an earlier test.
     trainer.reset(3)
-    for a, b in zip(trainer.model.encoder.get_weights(), start, strict=True):
-        np.testing.assert_array_equal(a, b)
+    common.assert_same_weights(trainer.model.encoder, start)
     drawn = new_trainer(random_encoder=True)
     drawn.reset(3)
     first = weights(drawn)
-    assert not np.allclose(drawn.model.encoder.get_weights()[0], start[0])
+    assert not np.allclose(drawn.model.encoder.get_weights()[0], start.get_weights()[0])
     drawn.reset(4)
     assert not np.allclose(weights(drawn), first)
     drawn.reset(3)
@@ -114,11 +113,17 @@ def test_the_best_epoch_is_kept(trainer, scores, options, epochs, best):
     np.testing.assert_array_equal(weights(trainer), seen[best])
 
 
-def test_a_loss_that_is_not_finite_ends_the_seed(trainer, monkeypatch):
+@pytest.mark.parametrize(("log_steps", "step"), [(2, 2), (50, 3)])
+def test_a_loss_that_is_not_finite_ends_the_seed(
+    trainer, monkeypatch, tmp_path, log_steps, step
+):
+    """At the next line of the log or end of an epoch, before its checkpoint."""
     bad = [np.full_like(w, np.nan) for w in trainer._pretrained]
     monkeypatch.setattr(trainer, "_pretrained", bad)
-    with pytest.raises(FloatingPointError, match="loss is nan at step 2"):
-        trainer.train(0, watch())
+    home = FinetuningFolder(tmp_path)
+    with pytest.raises(FloatingPointError, match=f"loss is nan at step {step}"):
+        trainer.train(0, watch(log_steps=log_steps), home)
+    assert not [*home.state(0).glob("*.index")]
 
 
 def test_progress_and_callbacks(trainer):
