@@ -441,8 +441,3 @@ class FinetuneConfig:
             name: int(x) for name, x in values.items() if isinstance(flat[name], int)
         }
         return fields.from_flat(flat | values | whole, FinetuneConfig)
-
-    @property
-    def output_dir(self) -> str:
-        """The output folder."""
-        return self.run.output_dir or f"runs/{self.run.task}"

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import electra_tf as et
 from electra_tf.__main__ import main as command
@@ -108,47 +107,28 @@ def test_question_answering_run_leaves_its_files(answered):
     assert json.loads((folder / "task.json").read_text())["max_seq_length"] == 64
 
 
-def served(folder, **texts):
-    model = tf.saved_model.load(str(folder / "saved_model"))
-    found = model.signatures["serving_default"](**texts)
-    return json.loads(
-        json.dumps(
-            {k: v.numpy().tolist() for k, v in found.items()}, default=bytes.decode
-        )
-    )
-
-
-@pytest.mark.slow
-def test_the_saved_models_serve_what_python_predicted(tagged, answered):
-    lines = (tagged[0] / "predictions.conll").read_text().strip().split("\n\n")
-    expected = [[line.split()[-1] for line in block.split("\n")] for block in lines]
-    found = served(tagged[0], text=tf.constant(SENTENCES * 2))
-    assert found["tags"] == expected
-    predictions = json.loads((answered[0] / "predictions.json").read_text())
-    odds = json.loads((answered[0] / "null_odds.json").read_text())
-    numbers = [int(name) for name in predictions]
-    found = served(
-        answered[0],
-        question=tf.constant(["how is it?" if n % 3 else "who?" for n in numbers]),
-        context=tf.constant([SENTENCES[n % 4] for n in numbers]),
-    )
-    assert found["answer"] == list(predictions.values())
-    np.testing.assert_allclose(found["null_odds"], list(odds.values()), atol=1e-4)
-
-
 @pytest.mark.slow
 def test_runs_are_loaded(tagged, answered):
-    """Scores equal the run's report, and predictions equal its SavedModel's."""
-    tags, answers = list(SENTENCES), [("how is it?", text) for text in SENTENCES]
-    for (folder, report), table, column, texts in (
-        (tagged, "b.txt", "tags", tags),
-        (answered, "dev.json", "answer", answers),
+    """Scores and predictions equal those of the run, also in its SavedModel."""
+    blocks = (tagged[0] / "predictions.conll").read_text().strip().split("\n\n")
+    tags = [[line.split()[-1] for line in block.split("\n")] for block in blocks]
+    predictions = json.loads((answered[0] / "predictions.json").read_text())
+    questions = [
+        ("how is it?" if number % 3 else "who?", SENTENCES[number % 4])
+        for number in map(int, predictions)
+    ]
+    for (folder, report), table, column, texts, expected in (
+        (tagged, "b.txt", "tags", SENTENCES * 2, tags),
+        (answered, "dev.json", "answer", questions, [*predictions.values()]),
     ):
         model, exported = et.load(folder), et.load(folder / "saved_model")
-        expected = report["seeds"][0]["scores"]["dev"]
-        assert model.evaluate(folder.parent / table) == pytest.approx(expected)
-        found = [[row[column] for row in m.predict(texts)] for m in (model, exported)]
-        assert found[0] == found[1]
+        scores = report["seeds"][0]["scores"]["dev"]
+        assert model.evaluate(folder.parent / table) == pytest.approx(scores)
+        for each in (model, exported):
+            assert [row[column] for row in each.predict(list(texts))] == expected
+    odds = json.loads((answered[0] / "null_odds.json").read_text())
+    found = [row["null_odds"] for row in exported.predict(questions)]
+    np.testing.assert_allclose(found, [*odds.values()], atol=1e-4)
     assert report["summary"]["dev"]["best_f1"]["median"] > 60
 
 

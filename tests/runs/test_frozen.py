@@ -34,11 +34,23 @@ def states(path, examples):
         yield [state.numpy()[0] for state in encoder.states({"input_ids": ids})]
 
 
+def noisy():
+    """Some labels are wrong, so that not every score is 100."""
+    train = common.sentiment(60)
+    train[::7] = [dataclasses.replace(e, label="pos") for e in train[::7]]
+    return train
+
+
+def peer(vectors, examples):
+    """Trains scikit-learn's model of the strength 0.01."""
+    # A binary model has one vector w instead of w/2 and -w/2, so C is doubled.
+    model = LogisticRegression(C=2 / (0.01 * len(examples)), max_iter=1000)
+    return model.fit(vectors, [e.label for e in examples])
+
+
 @pytest.mark.slow
 def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
-    train, test = common.sentiment(60), common.sentiment(21, offset=60)
-    # Some labels are wrong, so that not every score is 100.
-    train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
+    train, test = noisy(), common.sentiment(21, offset=60)
     monkeypatch.setattr(frozen, "choose_strength", lambda *arguments, **options: 0.01)
     fitted, fit = [], frozen.fit
 
@@ -66,10 +78,8 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
         pairs = zip(scalers, layers, strict=True)
         return np.tensordot(fitted[0].shares, [s.transform(x) for s, x in pairs], 1)
 
-    # A binary model has one vector w instead of w/2 and -w/2, so C is doubled.
-    peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
-    peer.fit(vectors(train), [e.label for e in train])
-    right = peer.score(vectors(test), [e.label for e in test])
+    other = peer(vectors(train), train)
+    right = other.score(vectors(test), [e.label for e in test])
     main = report["summary"]["eval"]["accuracy"]
     assert main["mean"] == pytest.approx(100 * right)
     assert main["baseline"] == pytest.approx(100 * 11 / 21, abs=5)
@@ -109,11 +119,9 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
 
 
 def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):
-    examples = common.sentiment(40)
-    values = [3.0 + 2.0 * (e.label == "pos") for e in examples]
     labeled = [
-        common.Example(e.id, e.texts, value)
-        for e, value in zip(examples, values, strict=True)
+        dataclasses.replace(e, label=3.0 + 2.0 * (e.label == "pos"))
+        for e in common.sentiment(40)
     ]
     report, _, _ = run(
         tmp_path,
@@ -164,8 +172,7 @@ def test_spans_are_refused(tmp_path, pretrained):
 
 @pytest.mark.parametrize("pooling", ["cls", "layers"])
 def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
-    train = common.sentiment(60)
-    train[::7] = [common.Example(e.id, e.texts, "pos") for e in train[::7]]
+    train = noisy()
     monkeypatch.setattr(frozen, "choose_strength", lambda *arguments, **options: 0.01)
     task = Classification(
         name="mood", source=None, labels=("neg", "pos"), pooling=pooling
@@ -190,13 +197,13 @@ def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
         vectors = vectors[-1:].repeat(3, axis=0)
     scale = np.sqrt(vectors.var(axis=1).mean(axis=0))
     mixed = np.tensordot(shares, vectors, 1)
-    # A binary model has one vector w instead of w/2 and -w/2, so C is doubled.
-    peer = LogisticRegression(C=2 / (0.01 * len(train)), max_iter=1000)
     scaled = (mixed - mixed.mean(axis=0)) / scale
-    peer.fit(scaled, [e.label for e in train])
     logits = mixed @ head.kernel.numpy() + head.bias.numpy()
     # The tolerance of L-BFGS: it stops when scores are constant (``frozen.py``).
-    found, wanted = logits[:, 1] - logits[:, 0], peer.decision_function(scaled)
+    found, wanted = (
+        logits[:, 1] - logits[:, 0],
+        peer(scaled, train).decision_function(scaled),
+    )
     np.testing.assert_allclose(found, wanted, atol=0.4)
     assert np.ptp(wanted) > 10
 

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 
 from electra_tf import cli, files
@@ -94,12 +93,8 @@ def assert_same_runs(one, other):
         assert (one / name).read_bytes() == (other / name).read_bytes()
     assert logged(one) == logged(other)
     assert not (one / "checkpoints").exists()
-    first, second = (
-        keras.saving.load_model(folder / "model.keras").get_weights()
-        for folder in (one, other)
-    )
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a, b)
+    models = (keras.saving.load_model(x / "model.keras") for x in (one, other))
+    common.assert_same_weights(*models)
 
 
 def test_checkpoints_of_a_finished_run_go(tmp_path):

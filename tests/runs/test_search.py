@@ -235,8 +235,9 @@ def searched(values, tmp_path_factory):
     return folder, *run(values, folder)
 
 
-def weights(folder):
-    return FinetuningFolder(folder).load().get_weights()
+def assert_same_models(one, other):
+    models = (FinetuningFolder(folder).load() for folder in (one, other))
+    common.assert_same_weights(*models)
 
 
 def trials(folder):
@@ -259,8 +260,7 @@ def test_the_best_trains_on_all_and_evaluation_decides_nothing(
     flags = {"search": (), **best, "seed": int(best["seed"])}
     other, _ = run(values, tmp_path / "plain", **flags)
     assert report["seeds"] == other["seeds"]
-    for a, b in zip(weights(folder), weights(tmp_path / "plain"), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same_models(folder, tmp_path / "plain")
     # Wrong labels in the evaluation data do not change the trials.
     run(values, tmp_path / "wrong", eval=values["wrong"])
     assert trials(tmp_path / "wrong") == trials(folder)
@@ -297,8 +297,7 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(
     assert "3 of 3 trials are done" in said
     assert trials(parts) == trials(whole)
     assert again["seeds"] == report["seeds"]
-    for a, b in zip(weights(parts), weights(whole), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same_models(parts, whole)
 
 
 def test_a_fifth_of_little_data_is_too_little(values, tmp_path):
