@@ -253,7 +253,7 @@ _FLAGS = (
 )
 _FLAGFILE = (
     b"# A comment.\n--task=classification\n--train=a.csv\n--text=a,b\n"
-    b"--epochs=2.5\n--seeds=3\n--nopair_doubling\n"
+    b"--epochs=2.5\n--seeds=3\n--noexport_saved_model\n"
 )
 _VOCABULARY = "\n".join((*SPECIAL_TOKENS, "one", "##two", "\u00e9t\u00e9", ""))
 _CSV = b'text,label,score\n"one, two",b,1.5\nthree,"c ""d""",2\n'
