@@ -245,6 +245,18 @@ def _name_of(shape: Any) -> str:
     return shape.__name__ if isinstance(shape, type) else str(shape)
 
 
+def check_checkpoint_path(path: AnyPath) -> None:
+    """Raises ValueError if TensorFlow saves checkpoints to a path but cannot read them.
+
+    TensorFlow reads the path of a checkpoint as a pattern of paths.
+    """
+    if re.search(r"\[.+\]|\\", os.fspath(path)):
+        raise UserError(
+            f"{path}: TensorFlow cannot read checkpoints in folders with brackets or "
+            "backslashes in their names. Rename the folder, or name another one."
+        )
+
+
 def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
     """Appends one JSON object as a line and syncs the file.
 

@@ -83,6 +83,7 @@ def read_variables(
     prefix: str, skipped: re.Pattern
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Returns the variables of a checkpoint, and the names that match ``skipped``."""
+    files.check_checkpoint_path(prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(reader.get_variable_to_shape_map())

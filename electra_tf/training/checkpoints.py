@@ -40,6 +40,8 @@ class CheckpointStore:
         variables: dict of name to variable, as from ``named_variables``.
         keep: number of checkpoints to keep; None keeps all.
         log: log function for damaged checkpoints; None uses Python's ``logging``.
+
+    Raises ValueError for a folder that TensorFlow could not read.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class CheckpointStore:
         log: Log | None = None,
     ):
         self.directory = Path(directory)
+        files.check_checkpoint_path(self.directory)
         self._variables = {name: _raw(v) for name, v in variables.items()}
         self._log = log or logging.getLogger(__name__).warning
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
@@ -191,6 +194,7 @@ def load_weights(
             other names only.
     """
     path = Path(path)
+    files.check_checkpoint_path(path)
     prefixes = [str(path).removesuffix(".index")]
     if path.is_dir():
         prefixes = checkpoints_in(path).values()

@@ -56,6 +56,19 @@ def folder(saved, tmp_path):
     return shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
 
 
+@pytest.mark.parametrize("name", ["a[1]", "a\\b"])
+def test_folders_that_tensorflow_cannot_read_are_refused_before_training(
+    tmp_path, name
+):
+    prefix = tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / name / "c"))
+    with pytest.raises(tf.errors.NotFoundError):
+        tf.train.Checkpoint(v=tf.Variable(0.0)).read(prefix)
+    for use in (CheckpointStore, load_weights):
+        with pytest.raises(ValueError, match=r"cannot read .* Rename the folder"):
+            use(tmp_path / name, make_variables())
+    CheckpointStore(tmp_path / "a[*? ", make_variables())
+
+
 def reopen(folder, **kwargs):
     variables = make_variables(-1.0)
     messages = []
