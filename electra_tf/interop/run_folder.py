@@ -85,11 +85,14 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
             "discriminator's encoder."
         )
 
-    generator = _load(folder, "generator", keras.Model)
-    if isinstance(generator, MaskedLM):
-        towers["generator"] = tower("generator", generator.encoder, generator.head)
-    elif generator and source.only != "discriminator":
-        raise unknown("generator", generator)
+    if source.only != "discriminator":
+        generator = _load(folder, "generator", keras.Model)
+        if isinstance(generator, MaskedLM):
+            towers["generator"] = tower("generator", generator.encoder, generator.head)
+        elif generator:
+            raise unknown("generator", generator)
+    if source.only == "generator":
+        return towers
     detector = _load(folder, "discriminator", Discriminator)
     objective = detector and detector.objective
     # Electric has this objective, too, but its outputs are energies.
