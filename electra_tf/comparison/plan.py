@@ -25,6 +25,8 @@ from electra_tf.folders.pretraining import settings_of
 from electra_tf.systems import build, costs
 
 UNTRAINED = "untrained"
+# Column of the mean over all probes.
+AVERAGE = "average"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 # Settings in steps, which scale with the length of the run, and their minimums.
 _IN_STEPS = {
@@ -114,6 +116,8 @@ def probes(config: CompareConfig) -> tuple[Probe, ...]:
     for name, times in collections.Counter(probe.name for probe in found).items():
         if times > 1:
             raise UserError(f"--pairs={name} is also a --probe; choose another name.")
+        if name == AVERAGE:
+            raise UserError(f"--probe={name}: this name is taken by their mean.")
     for probe in found:
         if isinstance(probe.config, ScoreConfig) and not probe.config.data:
             raise UserError(f"--pairs={probe.name} needs --data, the minimal pairs.")

@@ -16,12 +16,11 @@ from scipy import stats
 
 from electra_tf import cli
 from electra_tf.comparison import statistics
-from electra_tf.comparison.plan import UNTRAINED, Plan
+from electra_tf.comparison.plan import AVERAGE, UNTRAINED, Plan
 from electra_tf.comparison.store import Row, Store, describe
 from electra_tf.pretraining.metrics import COPYING
 from electra_tf.systems import costs
 
-AVERAGE = "average"
 _AUC, _NATS = "replaceable_auc", "masked_lm_loss"
 
 

@@ -31,7 +31,7 @@ CHANCE = 50.0
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A correct and an incorrect sentence."""
+    """A correct and an incorrect sentence; ``field`` may be empty."""
 
     good: str
     bad: str
@@ -108,9 +108,10 @@ def count(
         scores = np.array([[x.sum(), x.mean()] for x in (good, bad)])
         # 1 for a correct order, 0.5 for a tie.
         order = (np.sign(scores[0] - scores[1]) + 1) / 2
-        names = (pair.paradigm, pair.field or ALL, ALL)
+        names = (pair.paradigm, pair.field, ALL)
         for by_name, name in zip(orders.values(), names, strict=True):
-            by_name.setdefault(name, []).append(order)
+            if name:
+                by_name.setdefault(name, []).append(order)
     return {
         kind: {name: _accuracies(rows) for name, rows in by_name.items()}
         for kind, by_name in orders.items()
@@ -136,5 +137,5 @@ def table(report: dict[str, Any]) -> str:
                 share, low, high = row[by]
                 cells.append(f"{share:5.1f} {f'{low:.1f} - {high:.1f}':>13}")
             lines.append("  ".join(cells))
-        lines.append("")
+        lines += [""] if report[kind] else []
     return "\n".join(lines[:-1])
