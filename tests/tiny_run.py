@@ -9,6 +9,7 @@ import tempfile
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.pretraining import Electric
 from tests import tiny
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS
@@ -41,6 +42,13 @@ HEALTHY = {
 def electra(**kwargs):
     """Returns an Electra with random values in all variables."""
     model = tiny.electra(vocab=len(TOKENS), **kwargs)
+    randomize(model.trainable_variables)
+    return model
+
+
+def electric():
+    """Returns an Electric with random values in all variables."""
+    model = tiny.two_tower(Electric, vocab=len(TOKENS))
     randomize(model.trainable_variables)
     return model
 

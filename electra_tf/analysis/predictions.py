@@ -114,7 +114,7 @@ def predict(
             guesses = generator(batch)
             key = tf.constant([seed, start])
             sampled = inspector.sampler(guesses, batch["masked_lm_ids"], key)
-            corrupted = corrupt(batch, sampled, special)
+            corrupted = corrupt(batch, sampled)
             inputs = corrupted.inputs
             shown = inputs["input_ids"].numpy()
             masked = corrupted.is_masked.numpy()

@@ -21,31 +21,13 @@ from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import note
 from electra_tf.config.commands import PARTS, AnalyzeConfig
-from electra_tf.pretraining import Electric
-from tests import tiny, tiny_run
+from tests import tiny_run
 from tests.analysis.test_output import Document
-from tests.layers.helpers import randomize
-from tests.tasks.common import TOKENS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-TEXT = (
-    "a good movie <b>was</b> not awful\n\nthe song is fine\n\nbad book was not good\n"
-)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "text.txt").write_text(TEXT * 3)
-    edit = "A 1 2|||<kind>|||x|||R|||-|||0\n\n"
-    (folder / "errors.m2").write_text(f"S a books was bad\n{edit}" * 8)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return tiny_run.save(tmp_path_factory.mktemp("run"), mask_rate=0.5)
+TEXT = "a good movie <b>was</b> not awful\n\nthe song is fine\n\nbad book\n"
+ERRORS = "S a books was bad\nA 1 2|||<kind>|||x|||R|||-|||0\n\n"
 
 
 def run(model, output, *flags):
@@ -65,23 +47,24 @@ def check_page(output):
     return "".join(document.text), json.loads((output / "report.json").read_text())
 
 
-def test_page_and_numbers(model, data, tmp_path, capsys):
-    output = tmp_path / "report"
-    flags = (f"--text={data / 'text.txt'}", f"--errors={data / 'errors.m2'}")
-    assert run(model, output, *flags, "--only=errors", "--sentences=8") == 0
+def test_page_and_numbers(folder, tmp_path, capsys):
+    output, flags = tmp_path / "report", ["--only=errors", "--sentences=8"]
+    for name, content in (("text", TEXT), ("errors", ERRORS)):
+        (tmp_path / f"{name}.m2").write_text(content * 8)
+        flags.append(f"--{name}={tmp_path / name}.m2")
+    assert run(folder, output, *flags) == 0
     shown = capsys.readouterr()
     assert "Does it find real errors?" in shown.out
     assert "part 1 of 1: errors" in shown.err
     text, numbers = check_page(output)
     assert "<kind>" in text
     assert [*numbers] == ["model", "errors"]
-    (rows, *_) = numbers["errors"].values()
+    rows, *_ = numbers["errors"].values()
     scorers = ["discriminator", "generator", "frequency"]
-    assert [(row["data"], row["scorer"]) for row in rows] == [
-        ("errors.m2", scorer) for scorer in scorers
-    ]
+    assert [row["scorer"] for row in rows] == scorers
+    assert {row["data"] for row in rows} == {"errors.m2"}
     with pytest.raises(SystemExit, match="--overwrite"):
-        run(model, output, *flags)
+        run(folder, output, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -168,11 +151,8 @@ def test_texts_are_escaped_and_numbers_are_plain():
         assert shown in text
     assert "<script>" not in source
     table.loc[0, "x"] = np.nan
-    assert section.numbers()["<caption"][0] == {
-        "<name>": "<script>",
-        "n": 1234,
-        "x": None,
-    }
+    first = {"<name>": "<script>", "n": 1234, "x": None}
+    assert section.numbers()["<caption"][0] == first
 
 
 def test_charts_show_the_table():
@@ -191,28 +171,28 @@ def test_charts_show_the_table():
     assert heat.axes[0].images[0].get_array().tolist() == [[0.2, 0.4]]
 
 
-def test_the_extra_is_named_if_it_is_missing(model, tmp_path, monkeypatch):
+def test_the_extra_is_named_if_it_is_missing(folder, tmp_path, monkeypatch):
     for name in [*sys.modules]:
         if name.startswith("electra_tf.analysis."):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(SystemExit, match=r"pandas is missing.*electra_tf\[analysis\]"):
-        run(model, tmp_path / "report")
+        run(folder, tmp_path / "report")
 
 
-def test_a_part_without_data_is_left_out_and_said(model, tmp_path, capsys):
+def test_a_part_without_data_is_left_out_and_said(folder, tmp_path, capsys):
     missing = [f"--{name}={tmp_path / 'none.txt'}" for name in ("text", "tagged")]
     with pytest.raises(SystemExit, match="no part has data"):
-        run(model, tmp_path / "report", *missing)
+        run(folder, tmp_path / "report", *missing)
     assert "left out" in capsys.readouterr().err
     with pytest.raises(SystemExit, match=r"none\.txt"):
-        run(model, tmp_path / "report", *missing, "--only=calibration")
+        run(folder, tmp_path / "report", *missing, "--only=calibration")
     with pytest.raises(SystemExit, match=r"--only=nothing is unknown.*calibration"):
-        run(model, tmp_path / "report", "--only=nothing")
+        run(folder, tmp_path / "report", "--only=nothing")
 
 
-def test_samples_of_the_package(model, capsys):
-    given = Subject(AnalyzeConfig(model=str(model), output="x"), note)
+def test_samples_of_the_package(folder, capsys):
+    given = Subject(AnalyzeConfig(model=str(folder), output="x"), note)
     (found,) = errors.read_sentences(given).values()
     wrong = [kind for each in found for kind in each.kinds if kind]
     assert (len(found), len(wrong)) == (40, 51)
@@ -222,17 +202,13 @@ def test_samples_of_the_package(model, capsys):
     assert "no --tagged: taking the 40 sentences" in capsys.readouterr().err
 
 
-def test_models_that_cannot_be_asked(data, tmp_path):
-    text = f"--text={data / 'text.txt'}"
-    pair = tiny_run.electra()
-    masked = tiny_run.save(tmp_path / "mlm", pair.generator, objective="mlm")
-    with pytest.raises(SystemExit, match="--objective=mlm") as stopped:
-        run(masked, tmp_path / "report", text)
-    assert "\n" not in stopped.value.code
-    energies = tiny.two_tower(Electric, vocab=len(TOKENS))
-    randomize(energies.trainable_variables)
-    electric = tiny_run.save(tmp_path / "electric", energies, objective="electric")
-    with pytest.raises(SystemExit, match="EnergyModel") as stopped:
-        run(electric, tmp_path / "report", text)
-    assert "\n" not in stopped.value.code
+def test_models_that_cannot_be_asked(tmp_path):
+    for objective, model, message in (
+        ("mlm", tiny_run.electra().generator, "--objective=mlm"),
+        ("electric", tiny_run.electric(), "EnergyModel"),
+    ):
+        saved = tiny_run.save(tmp_path / objective, model, objective=objective)
+        with pytest.raises(SystemExit, match=message) as stopped:
+            run(saved, tmp_path / "report")
+        assert "\n" not in stopped.value.code
     assert not (tmp_path / "report").exists()

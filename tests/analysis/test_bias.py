@@ -97,15 +97,9 @@ def test_a_profile_is_a_count_of_each_group():
 
 def test_suspicion_follows_the_generator():
     def table(pairs):
-        return pd.DataFrame(
-            [
-                {"group": str(number), "measure": measure, "rate": rate}
-                for number, pair in enumerate(pairs)
-                for measure, rate in zip(
-                    ("mean P(replaced)", "generator right"), pair, strict=True
-                )
-            ]
-        )
+        wide = pd.DataFrame(pairs, columns=["mean P(replaced)", "generator right"])
+        wide["group"] = wide.index.astype(str)
+        return wide.melt("group", var_name="measure", value_name="rate")
 
     pairs = np.random.default_rng(0).random((9, 2)).round(1)
     expected = stats.spearmanr(pairs[:, 0], -pairs[:, 1]).statistic

@@ -17,6 +17,7 @@ from electra_tf.analysis.subject import read_tagged
 from electra_tf.errors import UserError
 from electra_tf.runs.scores import token_scores
 from tests import tiny_run
+from tests.analysis.conftest import refuse
 from tests.tasks.common import TOKENS
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the", "song", "wass", "fine")]
@@ -69,22 +70,18 @@ def test_long_sentences_are_read_in_parts(inspector):
 def test_without_a_generator(tmp_path):
     folder = tiny_run.save(tmp_path)
     (folder / "generator.keras").unlink()
-    alone = Inspector(folder, lambda line: None)
+    alone = Inspector(folder, refuse)
     found = errors.word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
     assert [*found] == ["discriminator", "frequency"]
 
 
-def case(count=120, seed=0):
-    rng = np.random.default_rng(seed)
-    kinds = rng.choice(["", "", "", "a", "b"], (count, 12))
+def test_detection_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["", "", "", "a", "b"], (120, 12))
     marked = [Marked(("w",) * 12, tuple(row.tolist())) for row in kinds]
     raised = np.select([kinds == "a", kinds == "b"], [2.0, 0.5])
     scores = (rng.normal(size=kinds.shape) + raised).ravel().round(1)
-    return marked, kinds.ravel(), scores
-
-
-def test_detection_is_scikit_learns():
-    marked, kinds, scores = case()
+    kinds = kinds.ravel()
     wrong = kinds != ""
     scores[5] = np.nan
     found, by_kind = errors.evaluate(marked, scores, seed=3)
@@ -139,10 +136,6 @@ A 1 2|||N|||word|||REQUIRED|||-NONE-|||1
 """
 
 
-def refuse(line):
-    raise AssertionError(line)
-
-
 def read(tmp_path, text, name="x.m2", log=refuse):
     (tmp_path / name).write_text(text)
     return errors.read_marked(str(tmp_path / name), log)
@@ -157,16 +150,10 @@ def test_m2_marks_spans_and_what_follows_a_gap(tmp_path):
     assert third.kinds == ("", "N", "DEL", "DEL", "")
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["A 0 1|||X|||a"], "line 2 must be"),
-        (["B 0 1"], "line 2 must be"),
-    ],
-)
-def test_broken_m2_is_one_line(tmp_path, lines, message):
-    with pytest.raises(ValueError, match=message) as raised:
-        read(tmp_path, "\n".join(["S a b c d", *lines]))
+@pytest.mark.parametrize("line", ["A 0 1|||X|||a", "B 0 1"])
+def test_broken_m2_is_one_line(tmp_path, line):
+    with pytest.raises(ValueError, match="line 2 must be") as raised:
+        read(tmp_path, f"S a b c d\n{line}")
     assert "\n" not in str(raised.value)
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import special
 from tokenizers import BertWordPieceTokenizer
 
 from electra_tf.analysis import Inspector
 from tests import tiny_run
+from tests.analysis.conftest import refuse
 from tests.reference.step import Networks
 from tests.tasks.common import TOKENS
 
@@ -15,15 +17,6 @@ TEXT = "A good MOVIE was not awful , the book"
 @pytest.fixture(scope="module")
 def model():
     return tiny_run.electra()
-
-
-@pytest.fixture(scope="module")
-def inspector(folder):
-    return Inspector(folder, warn)
-
-
-def warn(text):
-    raise AssertionError(text)
 
 
 def ids_of(text):
@@ -50,14 +43,13 @@ def batch_of(ids, positions=()):
 def replaced(model, ids):
     networks, weights = reference(model)
     logits = networks.discriminator_logits(weights, np.array([ids]), batch_of(ids))
-    return 1 / (1 + np.exp(-logits[0]))
+    return special.expit(logits[0])
 
 
 def filled(model, ids, positions):
     networks, weights = reference(model)
-    logits = networks.generator_logits(weights, batch_of(ids, positions))[0]
-    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
+    logits = networks.generator_logits(weights, batch_of(ids, positions))
+    return special.softmax(logits[0], axis=-1)
 
 
 def test_fills_are_those_of_numpy(model, inspector):
@@ -116,7 +108,7 @@ def test_temperature_zero_takes_the_most_probable(
     model, tmp_path, flags, may_be_correct
 ):
     # At rate 1, all candidates are chosen; 15 % of them stay visible.
-    inspector = Inspector(tiny_run.save(tmp_path, **flags), warn)
+    inspector = Inspector(tiny_run.save(tmp_path, **flags), refuse)
     found = inspector.corrupt("good book")
     assert found == inspector.corrupt("good book", mask_rate=1.0)
     assert found.is_masked == (False, True, True, False)
@@ -131,7 +123,7 @@ def test_temperature_zero_takes_the_most_probable(
 
 def test_whole_words_are_masked_as_in_pretraining(tmp_path):
     flags = {"mask_select": "whole_words", "mask_rate": 0.5}
-    found = Inspector(tiny_run.save(tmp_path, **flags), warn).corrupt("books " * 4)
+    found = Inspector(tiny_run.save(tmp_path, **flags), refuse).corrupt("books " * 4)
     first, second = found.is_masked[1:-1:2], found.is_masked[2:-1:2]
     # Five of ten tokens hold two of the words of two pieces.
     assert first == second
@@ -141,7 +133,7 @@ def test_whole_words_are_masked_as_in_pretraining(tmp_path):
 def test_casing_comes_from_the_records_or_is_assumed(tmp_path):
     tokens = (*TOKENS[:-1], "Book")
     folder = tiny_run.save(tmp_path, tokens=tokens, data={"lower_case": False})
-    assert "Book" in Inspector(folder, warn).verdicts("Book").tokens
+    assert "Book" in Inspector(folder, refuse).verdicts("Book").tokens
     (folder / "config.json").unlink()
     notes = []
     found = Inspector(folder, notes.append).verdicts("BOOK")
@@ -181,32 +173,32 @@ def test_bad_settings_are_refused(inspector):
 
 def test_what_a_folder_lacks_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="No model at"):
-        Inspector(tmp_path / "nothing", warn)
+        Inspector(tmp_path / "nothing", refuse)
     folder = tiny_run.save(tmp_path)
     (folder / "generator.keras").unlink()
-    inspector = Inspector(folder, warn)
+    inspector = Inspector(folder, refuse)
     assert inspector.verdicts("book")
     for ask in (inspector.corrupt, lambda text: inspector.fill(text + " [MASK]")):
         with pytest.raises(FileNotFoundError, match=r"no generator\.keras"):
             ask("book")
     (folder / "discriminator.keras").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="cannot be loaded"):
-        Inspector(folder, warn).verdicts("book")
+        Inspector(folder, refuse).verdicts("book")
     for path in folder.glob("*.keras"):
         path.unlink()
     with pytest.raises(FileNotFoundError, match=r"Convert .* first .*--to=imported"):
-        Inspector(folder, warn).verdicts("book")
+        Inspector(folder, refuse).verdicts("book")
     (folder / "checkpoints").mkdir()
     with pytest.raises(FileNotFoundError, match="has not finished"):
-        Inspector(folder, warn).verdicts("book")
+        Inspector(folder, refuse).verdicts("book")
     (folder / "task.json").write_text("{}")
     with pytest.raises(ValueError, match="fine-tuning run"):
-        Inspector(folder, warn)
+        Inspector(folder, refuse)
 
 
 def test_a_masked_lm_fills_and_does_not_judge(model, tmp_path):
     folder = tiny_run.save(tmp_path, model.generator, objective="mlm")
-    inspector = Inspector(folder, warn)
+    inspector = Inspector(folder, refuse)
     assert inspector.fill("[MASK]").fills
     with pytest.raises(FileNotFoundError, match="--objective=mlm"):
         inspector.verdicts("book")
@@ -215,4 +207,4 @@ def test_a_masked_lm_fills_and_does_not_judge(model, tmp_path):
 def test_another_vocabulary_is_refused(tmp_path):
     folder = tiny_run.save(tmp_path, tokens=TOKENS[:-1])
     with pytest.raises(ValueError, match=f"{len(TOKENS)} tokens but the vocabulary"):
-        Inspector(folder, warn).verdicts("book")
+        Inspector(folder, refuse).verdicts("book")

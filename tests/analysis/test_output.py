@@ -19,13 +19,8 @@ CORRUPTED = Verdicts(
     ("[CLS]", "one", "two", "six", "[SEP]"),
     (False, True, True, True, False),
 )
-FILLS = Fills(
-    "x [MASK]",
-    ("[CLS]", "x", "[MASK]", "[SEP]"),
-    "[MASK]",
-    ((("<i>", 0.5), ("\u6f22", 0.25)),),
-)
-RESULTS = [PLAIN, CORRUPTED, FILLS]
+CHOICES = (("<i>", 0.5), ("\u6f22", 0.25))
+FILLS = Fills("x [MASK]", ("[CLS]", "x", "[MASK]", "[SEP]"), "[MASK]", (CHOICES,))
 
 
 def page(*answers, about=""):
@@ -92,7 +87,7 @@ class Document(html.parser.HTMLParser):
 
 
 def test_page_is_well_formed_escaped_and_alone():
-    source = page(*RESULTS, about="of <runs>")
+    source = page(PLAIN, CORRUPTED, FILLS, about="of <runs>")
     document = Document(source)
     text = "".join(document.text)
     for shown in ("of <runs>", "a <b>", "<i>", "\u6f22", "Numbers"):
@@ -100,9 +95,7 @@ def test_page_is_well_formed_escaped_and_alone():
     assert "<i>" not in source
     assert "<b>" not in source
     # The page loads no external resource.
-    names = {(tag, name) for tag, name, _ in document.attributes}
-    assert not names & {("script", "src"), ("link", "href"), ("img", "src")}
-    assert not re.search(r"https?:|url\(|@import|<script|<link", source)
+    assert not re.search(r"https?:|url\(|@import|<script|<link|<img", source)
     titles = [value for _, name, value in document.attributes if name == "title"]
     assert "##b: 62.0% replaced" in titles
     assert "ten: 80.0% replaced; was two" in titles
@@ -138,15 +131,14 @@ def test_json_lines(folder, capsys):
     assert len(first["replaced_probability"]) == 5
     assert second["text"] == "bad"
     (found,) = lines("--corrupt", "--mask_rate=0.9", "a b c")
-    assert found["original_tokens"] == ["[CLS]", "a", "b", "c", "[SEP]"]
+    before, after = found["original_tokens"], found["tokens"]
+    assert before == ["[CLS]", "a", "b", "c", "[SEP]"]
     assert found["is_masked"] == [False, True, True, True, False]
-    assert found["is_replaced"] == [
-        a != b for a, b in zip(found["original_tokens"], found["tokens"], strict=True)
-    ]
+    changed = [one != other for one, other in zip(before, after, strict=True)]
+    assert found["is_replaced"] == changed
     (found,) = lines("--fill", "--top=2", "a [MASK]")
+    assert [[*each] for each in found["fills"][0]] == [["token", "probability"]] * 2
     assert len(found["fills"]) == 1
-    assert found["fills"][0][0].keys() == {"token", "probability"}
-    assert len(found["fills"][0]) == 2
 
 
 def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_path):
@@ -157,7 +149,6 @@ def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_p
     shown = capsys.readouterr()
     assert shown.out.count("P(replaced) %") == 2
     assert shown.out.count(inspect.LEGEND) == 1
-    assert "\x1b" not in shown.out
     assert f"wrote {target}" in shown.err
     Document(target.read_text())
     with pytest.raises(SystemExit, match="--overwrite"):
@@ -178,6 +169,6 @@ def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
     assert "\n" not in stopped.value.code
 
 
-def test_corruptions_and_fills_exclude_each_other(folder):
+def test_corruptions_and_fills_exclude_each_other():
     with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
-        command(["inspect", f"--model={folder}", "--corrupt", "--fill", "a"])
+        command(["inspect", "--model=x", "--corrupt", "--fill", "a"])

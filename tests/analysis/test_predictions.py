@@ -8,16 +8,10 @@ from electra_tf.analysis import Inspector, predictions
 from electra_tf.analysis.subject import read_text
 from electra_tf.data.records import write_shard
 from tests import tiny_run
+from tests.analysis.conftest import refuse
 from tests.tasks.common import TOKENS
 
 LINES = ["a good movie was not awful , the book", "the song is fine", "bad"]
-
-
-@pytest.fixture(scope="module")
-def inspector(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "electra"
-    tiny_run.save(folder, data_dir=None, mask_rate=0.5)
-    return Inspector(folder, lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +76,8 @@ def test_long_lines_become_several_rows(inspector, tmp_path):
 
 
 def test_a_run_has_its_own_text(tmp_path):
-    folder = tiny_run.save(tmp_path / "run", data_dir=None)
-    inspector = Inspector(folder, lambda line: None)
+    folder = tiny_run.save(tmp_path / "run")
+    inspector = Inspector(folder, refuse)
     assert "10 rows of a small sample" in read_text(inspector, (), 10).about
     (folder / "data").mkdir()
     for name, row in (("train", [2, 5, 5, 6, 3]), ("eval", [2, 7, 3])):
@@ -96,7 +90,7 @@ def test_a_run_has_its_own_text(tmp_path):
     write_shard(tmp_path / "other.tfrecord", [[2, 8, 3]])
     places = {"records": [str(folder / "data")]}
     places["eval_records"] = [str(tmp_path / "o*.tfrecord")]
-    again = Inspector(tiny_run.save(folder, **places), lambda line: None)
+    again = Inspector(tiny_run.save(folder, **places), refuse)
     other = read_text(again, (), 10)
     assert [row.tolist() for row in other.rows] == [[2, 8, 3]]
     assert other.counts.tolist() == found.counts.tolist()

@@ -9,11 +9,10 @@ from electra_tf.analysis import render, representations
 from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import note
-from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.tasks.tagging import word_rows
 from tests import tiny_run
-from tests.tasks.common import tokenizer
+from tests.tasks.common import TOKENS, tokenizer
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("\u200b",), ("bad", "a")]
 
@@ -29,23 +28,14 @@ def test_words_have_the_states_of_their_first_pieces(encoder):
     )
     # The two words that consist of a zero-width space are left out.
     assert numbers.tolist() == [0, 1, 3, *range(4, 44), 45, 46]
-    assert states.shape == (3, 45, 32)
-    vocabulary = tokenizer().vocabulary.tokens
-    at = 0
-    rows = word_rows(SENTENCES, tokenizer(), 32).inputs["input_ids"]
-    for ids in rows:
-        every = encoder.states({"input_ids": ids[None]})
-        first = [
-            place
-            for place, index in enumerate(ids)
-            if not vocabulary[index].startswith(("##", "[CLS", "[SEP"))
-        ]
-        for layer, state in enumerate(every):
-            np.testing.assert_allclose(
-                states[layer, at : at + len(first)], state[0].numpy()[first], atol=1e-5
-            )
-        at += len(first)
-    assert at == 45
+    is_first = [not t.startswith(("##", "[CLS", "[SEP")) for t in TOKENS]
+    expected = [
+        np.array(encoder.states({"input_ids": ids[None]}))[:, 0, np.take(is_first, ids)]
+        for ids in word_rows(SENTENCES, tokenizer(), 32).inputs["input_ids"]
+    ]
+    expected = np.concatenate(expected, axis=1)
+    assert expected.shape == (3, 45, 32)
+    np.testing.assert_allclose(states, expected, atol=1e-5)
 
 
 def representation(seed=0, size=7):
@@ -69,26 +59,13 @@ def test_cka_is_that_of_gram_matrices():
     assert np.isnan(representations.linear_cka(one, np.ones((60, 3))))
 
 
-def words(count=600, seed=0):
-    """Returns states, classes and sentence ids.
-
-    The second layer separates the classes well, the first one poorly.
-    """
-    rng = np.random.default_rng(seed)
-    targets = rng.integers(0, 3, count)
-    centers = rng.normal(size=(3, 6))
-    noise = rng.normal(size=(2, count, 6))
-    states = noise + np.array([0.2, 1.5])[:, None, None] * centers[targets]
-    return states.astype(np.float32), targets, np.arange(count) // 10
-
-
-def subject(model, *encoders, **values):
-    values |= {"model": str(model), "output": "x", "encoders": encoders}
-    return Subject(fields.from_flat(values, AnalyzeConfig), note)
-
-
 def test_probes_are_logistic_regressions():
-    states, targets, sentences = words()
+    rng = np.random.default_rng(0)
+    targets, sentences = rng.integers(0, 3, 600), np.arange(600) // 10
+    centers, noise = rng.normal(size=(3, 6)), rng.normal(size=(2, 600, 6))
+    # The second layer separates the classes well, the first one poorly.
+    states = noise + np.array([0.2, 1.5])[:, None, None] * centers[targets]
+    states = states.astype(np.float32)
     names = np.array(["x", "y", "z"])[targets]
     scores, baseline = representations.probe(states, names, sentences)
     training = halves(sentences)
@@ -117,8 +94,13 @@ def test_two_encoders_side_by_side(folder, tmp_path):
     lines = "The/DET movie/NOUN was/AUX good/ADJ\n\nbad/ADJ books/NOUN song/NOUN\n\n"
     text = lines.replace("/", "\t").replace(" ", "\n")
     (tmp_path / "tagged.txt").write_text(text * 12)
-    values = {"tagged": (str(tmp_path / "tagged.txt"),)}
-    found = representations.section(subject(other, str(folder), **values))
+    config = AnalyzeConfig(
+        model=str(other),
+        output="x",
+        encoders=(str(folder),),
+        tagged=(str(tmp_path / "tagged.txt"),),
+    )
+    found = representations.section(Subject(config, note))
     layers, cka = found.tables.values()
     assert set(layers["encoder"]) == {str(other), str(folder)}
     assert set(layers["probe"]) == {"tag", "replaced"}

@@ -1,6 +1,5 @@
 """N-best lists, weights and word error rates against loops."""
 
-import dataclasses
 import functools
 import json
 
@@ -11,12 +10,10 @@ import pytest
 from electra_tf.__main__ import main as command
 from electra_tf.analysis import score
 from electra_tf.analysis.score import NBest
-from electra_tf.pretraining import Electric
 from electra_tf.runs.scores import token_scores
 from electra_tf.tasks import metrics
-from tests import tiny, tiny_run
-from tests.layers.helpers import randomize
-from tests.tasks.common import TOKENS, tokenizer
+from tests import tiny_run
+from tests.tasks.common import tokenizer
 
 LINES = [
     {
@@ -84,31 +81,25 @@ def test_distances_are_those_of_a_recursion():
         assert score.distance(one, other) == least(one, other)
 
 
-def lists_of(count=60, size=5, seed=0):
+def lists_of(words):
     """Returns lists with random first-pass scores, and informative model scores."""
-    rng = np.random.default_rng(seed)
-    lists, model = [], []
-    for number in range(count):
-        edits = rng.integers(0, 6, size)
-        texts = tuple(map(str, range(size)))
-        lists.append(NBest(number, texts, rng.normal(size=size), edits, 10))
-        model.append(-edits + rng.normal(size=size))
-    return lists, model
+    rng = np.random.default_rng(0)
+    first, noise = rng.normal(size=[2, len(words), 5])
+    edits = rng.integers(0, 6, first.shape)
+    rows = zip(range(len(words)), first, edits, words, strict=True)
+    return [NBest(n, tuple("abcde"), *row) for n, *row in rows], [*(noise - edits)]
 
 
 def test_no_weight_that_is_tried_has_fewer_errors():
-    lists, model = lists_of()
+    lists, model = lists_of([10] * 60)
 
     def errors(weight):
         return score.errors_of(lists, score.choose(lists, model, weight)).sum()
 
     found = score.tune(lists, model)
     assert errors(found) < errors(0.0)
-    first, own = (
-        [np.std(values) for values in each]
-        for each in ([each.first for each in lists], model)
-    )
-    scale = np.mean(first) / np.mean(own)
+    first = [np.std(each.first) for each in lists]
+    scale = np.mean(first) / np.mean([np.std(own) for own in model])
     assert errors(found) == min(map(errors, scale * np.geomspace(1e-2, 1e2, 81)))
     # The weight compensates for the scale of the scores.
     scaled = [1000 * own for own in model]
@@ -118,7 +109,7 @@ def test_no_weight_that_is_tried_has_fewer_errors():
 
 
 def test_errors_are_counted_with_the_weight_of_the_other_half():
-    lists, model = lists_of()
+    lists, model = lists_of([10] * 60)
     found = score.evaluate(lists, model, seed=1)
     order = np.random.default_rng(1).permutation(len(lists))
     errors = 0
@@ -137,12 +128,9 @@ def test_errors_are_counted_with_the_weight_of_the_other_half():
 
 def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
     monkeypatch.setattr(metrics, "RESAMPLES", 4000)
-    lists, model = lists_of(count=200)
-    lists = [
-        dataclasses.replace(each, words=3 + at % 20) for at, each in enumerate(lists)
-    ]
+    words = 3 + np.arange(200) % 20
+    lists, model = lists_of(words)
     found = score.evaluate(lists, model, weight=1.0)
-    words = np.array([each.words for each in lists])
     chosen = zip(lists, model, strict=True)
     after = np.array([e.edits[np.argmax(e.first + own)] for e, own in chosen])
     before = np.array([each.edits[np.argmax(each.first)] for each in lists])
@@ -154,9 +142,8 @@ def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
     assert found["difference"] == pytest.approx((after - before).sum() / words.sum())
     same = score.evaluate(lists, model, weight=0.0)
     assert (same["difference"], same["low"], same["high"]) == (0, 0, 0)
-    empty = [dataclasses.replace(each, words=0) for each in lists]
     with pytest.raises(ValueError, match="no words"):
-        score.evaluate(empty, model)
+        score.evaluate(*lists_of([0, 0]))
 
 
 def run(folder, tmp_path, *flags, rows=LINES):
@@ -189,11 +176,8 @@ def test_tables_and_reports(folder, tmp_path, capsys):
     assert "first pass 60.00" in shown
     assert "best of each list 20.00" in shown
     numbers = json.loads(report.read_text())
-    assert (numbers["method"], numbers["by"], numbers["lists"]) == (
-        "detection",
-        "sum",
-        2,
-    )
+    about = [numbers[name] for name in ("method", "by", "lists")]
+    assert about == ["detection", "sum", 2]
     assert (numbers["before"], numbers["oracle"]) == (0.6, 0.2)
     assert numbers["difference"] == numbers["after"] - numbers["before"]
     with pytest.raises(SystemExit, match="--overwrite"):
@@ -225,10 +209,9 @@ def test_what_cannot_be_done_is_one_line(folder, tmp_path):
 
 @pytest.mark.slow
 def test_energies_and_masked_lms_choose_too(tmp_path):
-    energies = tiny.two_tower(Electric, vocab=len(TOKENS))
-    randomize(energies.trainable_variables)
-    electric = tiny_run.save(tmp_path / "electric", energies, objective="electric")
-    assert len(run(electric, tmp_path, "--weight=1")) == 3
-    pair = tiny_run.electra()
-    masked = tiny_run.save(tmp_path / "mlm", pair.generator, objective="mlm")
-    assert len(run(masked, tmp_path, "--weight=1", "--overwrite")) == 3
+    for objective, model in (
+        ("electric", tiny_run.electric()),
+        ("mlm", tiny_run.electra().generator),
+    ):
+        saved = tiny_run.save(tmp_path / objective, model, objective=objective)
+        assert len(run(saved, tmp_path, "--weight=1", "--overwrite")) == 3

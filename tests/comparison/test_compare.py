@@ -15,7 +15,8 @@ about = {"system": name, "seed": job["seed"]}
 def emit(row):
     with open(job["results"], "a") as file:
         file.write(json.dumps({**about, "seconds": 1.0, **row}) + "\\n")
-print("a message", file=sys.stderr)
+for variable in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+    print(os.environ.get(variable), file=sys.stderr)
 for part in job["parts"]:
     row = {n: part[n] for n in ("kind", "point", "probe") if n in part}
     if part["kind"] == "pretrain":
@@ -61,8 +62,11 @@ def run(jobs, folder, workers=1, after=lambda: None):
     return store, lines
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_every_part_becomes_a_line(worker, tmp_path, workers):
+@pytest.mark.parametrize(("workers", "cores"), [(1, None), (3, 2), (20, 1)])
+def test_every_part_becomes_a_line(worker, tmp_path, monkeypatch, workers, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     called = []
     jobs = [job(name, tmp_path) for name in ("one", "two", "three", "four")]
     store, lines = run(jobs, tmp_path, workers, lambda: called.append(1))
@@ -71,7 +75,8 @@ def test_every_part_becomes_a_line(worker, tmp_path, workers):
     assert called
     assert sum("seed 0: " in line for line in lines) == 12
     assert lines[-1].startswith("[12/12]")
-    assert (tmp_path / "one" / "log.txt").read_text() == "a message\n"
+    # The cores are shared by the workers, unless the user set the variable.
+    assert (tmp_path / "one" / "log.txt").read_text() == f"5\n{cores}\n"
     assert Store(tmp_path).rows("probe") == store.rows("probe")
 
 
@@ -104,14 +109,3 @@ def test_a_signal_stops_the_processes_and_loses_nothing(worker, tmp_path):
     assert [row["system"] for row in store.rows("pretrain")] == ["waits"]
     assert not store.rows("probe")
     assert not store.failures()
-
-
-def test_cores_are_shared_among_the_processes(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    assert "OMP_NUM_THREADS" not in compare._environment(1)
-    assert compare._environment(4)["OMP_NUM_THREADS"] == "2"
-    assert compare._environment(20)["TF_NUM_INTRAOP_THREADS"] == "1"
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert compare._environment(4)["OMP_NUM_THREADS"] == "5"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import types
 
 import pytest
 
@@ -14,13 +13,13 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.systems import costs
+from tests.comparison.helpers import VOCAB, plan_of
 
 SIZES = (
     "--num_train_steps=100 --warmup_steps=10 --num_layers=2 --hidden_size=32 "
     "--num_heads=2 --intermediate_size=64 --embedding_size=16 --max_seq_length=32"
 )
 SYSTEMS = ("electra:", "mlm: --objective=mlm --mask_rule=bert")
-VOCAB = 500
 TWO_STAGES = (
     "--training=two_stage --sharing=nes --generator_hidden_size=1 --generator_steps=10"
 )
@@ -137,6 +136,7 @@ def test_pairs_are_probes_without_training(tmp_path):
     assert not {"model", "batch_size"} & second.settings().keys()
     for pairs, message in (
         ("cola: --data=x", "--pairs=cola is also a --probe"),
+        ("average: --data=x", "--probe=average: this name is taken"),
         ("b: --method=mine", "--pairs=b"),
         ("b: --input=lists.jsonl --output=best.jsonl", "--pairs=b needs --data"),
     ):
@@ -149,26 +149,20 @@ def test_pairs_are_probes_without_training(tmp_path):
 def test_every_flag_of_a_resumed_run_is_compared_or_known_not_to_matter():
     """A new resumable flag must be added to one of the two sets."""
     compared = set(plan.systems(config(system=("electra:",)))[0].settings())
-    assert fields.resumable_fields(PretrainConfig) & compared == {
-        "init_from",
-        "generator_init_from",
-        "eval_batch_size",
-        "max_eval_batches",
-        "callback",
-    }
+    resumable = fields.resumable_fields(PretrainConfig)
+    flags = "init_from generator_init_from eval_batch_size max_eval_batches callback"
+    assert resumable & compared == set(flags.split())
     assert set(fields.to_flat(PretrainConfig())) - compared == {
-        *fields.resumable_fields(PretrainConfig) - compared,
+        *resumable - compared,
         "seed",
     }
 
 
 def test_settings_of_a_probe_hold_its_data():
-    first, other, log = (
-        plan.probes(config(probe=(f"cola: --task=cola {flags}",)))[0].settings()
-        for flags in ("--data_dir=a", "--data_dir=b", "--data_dir=a --log_steps=7")
-    )
-    assert first != other
-    assert first == log
+    flags = ("--data_dir=a", "--data_dir=b", "--data_dir=a --log_steps=7")
+    found = plan.probes(config(probe=[f"p{n}: {own}" for n, own in enumerate(flags)]))
+    first, other, log = (probe.settings() for probe in found)
+    assert first == log != other
 
 
 @pytest.fixture
@@ -177,23 +171,8 @@ def store(tmp_path):
 
 
 def make(store, **values):
-    config = CompareConfig(
-        **{
-            "system": ("electra:", "mlm: --objective=mlm"),
-            "probe": ("cola: --task=cola", "sst: --task=sst"),
-            "seeds": 2,
-            "probe_seeds": 3,
-            "budget": "electra:100",
-            "untrained": "mlm",
-            "output_dir": str(store.folder),
-            **values,
-        }
-    )
-    data = types.SimpleNamespace(
-        vocabulary=range(300), train_files=("a-0", "a-1"), eval_files=("b",)
-    )
-    systems = plan.budgeted(plan.systems(config), config, 300)
-    return plan.Plan(config, systems, plan.probes(config), data)
+    seeds = {"seeds": 2, "probe_seeds": 3, "untrained": "mlm"}
+    return plan_of(**{"output_dir": str(store.folder)} | seeds | values)
 
 
 def finish(store, job, count=None):

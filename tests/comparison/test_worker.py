@@ -14,15 +14,9 @@ from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.systems import build
 from tests.data import common
 
-SIZES = {
-    "num_layers": 1,
-    "hidden_size": 16,
-    "num_heads": 1,
-    "intermediate_size": 32,
-    "embedding_size": 8,
-    "max_positions": 32,
-    "max_seq_length": 32,
-}
+SIZES = {"num_layers": 1, "hidden_size": 16, "num_heads": 1, "intermediate_size": 32}
+SIZES |= {"embedding_size": 8, "max_positions": 32, "max_seq_length": 32}
+FLOPS = {"matmul": 0.0, "original": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +35,18 @@ def records(tmp_path_factory):
 def job(folder, *probes, **values):
     about = {"system": "untrained", "seed": 3}
     config = {"model_dir": str(folder), "seed": 3, **SIZES, **values}
-    return {
-        **about,
-        "folder": str(folder),
-        "is_untrained": True,
-        "flops": {"matmul": 0.0, "original": 0.0},
-        "parts": [
-            {"kind": "pretrain", **about, "config": config},
-            *({"kind": "probe", **about, "point": 1.0, **probe} for probe in probes),
-        ],
-    }
+    parts = [{"kind": "pretrain", **about, "config": config}]
+    parts += [{"kind": "probe", **about, "point": 1.0, **probe} for probe in probes]
+    where = {"folder": str(folder), "is_untrained": True, "flops": FLOPS}
+    # The worker reads a job from JSON.
+    return json.loads(json.dumps({**about, **where, "parts": parts}))
+
+
+def emitted(chosen):
+    """Runs a job and returns its rows."""
+    rows = []
+    assert run(chosen, rows.append) == 0
+    return rows
 
 
 def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_path):
@@ -59,13 +55,11 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     config = {"data": [str(tmp_path / "pairs.jsonl")]}
     probe = {"probe": "p", "command": "score", "config": config}
     chosen = job(tmp_path, probe, records=[str(records / "train-*.tfrecord")])
-    emitted = []
-    assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
-    row, probed = emitted
+    row, probed = emitted(chosen)
     assert (probed["probe"], probed["baseline"]) == ("p", 50.0)
     assert probed["score"] in (0.0, 50.0, 100.0)
     assert probed["metric"] == "accuracy by the sum of detection"
-    assert row["flops"] == {"matmul": 0.0, "original": 0.0}
+    assert row["flops"] == FLOPS
     assert (row["kind"], row["steps"], row["seed"]) == ("pretrain", 0, 3)
     config = fields.from_flat(chosen["parts"][0]["config"], PretrainConfig)
     expected = build.build_model(config, 15).discriminator.get_weights()
@@ -91,36 +85,29 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
     probe = {"probe": "words", "command": "finetune", "config": config}
     records = [str(records / "train-*.tfrecord")]
     chosen = job(tmp_path / "run", probe, records=records)
-    emitted = []
-    assert run(json.loads(json.dumps(chosen)), emitted.append) == 0
-    assert emitted[1]["score"] == 100.0
+    assert emitted(chosen)[1]["score"] == 100.0
     kept = tmp_path / "run" / "probes" / "1" / "words"
-    assert json.loads((kept / "search.json").read_text())["best"] == {
-        "learning_rate": 0.01
-    }
-    described = json.loads((kept / "config.json").read_text())["config"]
-    assert described["learning_rate"] == 0.01
+    for name, section in (("search", "best"), ("config", "config")):
+        found = json.loads((kept / f"{name}.json").read_text())[section]
+        assert found["learning_rate"] == 0.01
 
 
 def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
     probe = {"probe": "cola", "command": "finetune", "config": {}}
     chosen = job(tmp_path, probe, records=[str(tmp_path / "none-*.tfrecord")])
-    emitted = []
-    assert run(chosen, emitted.append) == 0
-    (row,) = emitted
+    (row,) = emitted(chosen)
     assert row["kind"] == "pretrain"
     assert "none-*.tfrecord" in row["failure"]
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_failed_probe_is_a_line_and_the_next_one_is_tried(tmp_path, capsys):
+def test_a_failed_probe_is_a_line_and_the_next_one_is_tried(tmp_path):
     probe = {"command": "finetune", "config": {"task": "documentation"}}
     chosen = job(tmp_path, {"probe": "a", **probe}, {"probe": "b", **probe})
-    chosen["parts"] = chosen["parts"][1:]
-    emitted = []
-    assert run(chosen, emitted.append) == 0
-    assert [row["probe"] for row in emitted] == ["a", "b"]
-    assert all("No encoder at" in row["failure"] for row in emitted)
+    del chosen["parts"][0]
+    rows = emitted(chosen)
+    assert [row["probe"] for row in rows] == ["a", "b"]
+    assert all("No encoder at" in row["failure"] for row in rows)
 
 
 def test_training_seconds_are_those_of_whole_windows():

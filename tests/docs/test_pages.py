@@ -19,9 +19,6 @@ ELSEWHERE = {
     "index.md": "tests/test_packaging.py",
 }
 HERE = {"python.md", "serving.md"}
-FILES = {"tutorial.md": "tests/docs/test_tutorial.py"}
-
-
 # tests/test_readme.py runs this block of python.md, which needs records.
 PRETRAINING = "et.Electra("
 
@@ -43,7 +40,7 @@ def run(page, **names):
 def test_every_page_with_python_is_run():
     pages = (path.name for path in (ROOT / "docs").glob("*.md"))
     assert {page for page in pages if blocks(page)} == HERE | ELSEWHERE.keys()
-    for test in (*ELSEWHERE.values(), *FILES.values()):
+    for test in ELSEWHERE.values():
         assert (ROOT / test).exists()
 
 

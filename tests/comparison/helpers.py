@@ -1,0 +1,23 @@
+"""Plans of a comparison, without data."""
+
+import types
+
+from electra_tf.comparison import plan
+from electra_tf.config.comparison import CompareConfig
+
+VOCAB = 400
+
+
+def plan_of(**values):
+    """Returns the plan of two systems and two probes, with these settings."""
+    values = {
+        "system": ("electra:", "mlm: --objective=mlm"),
+        "probe": ("cola: --task=cola", "sst: --task=sst"),
+        "budget": "electra:100",
+    } | values
+    config = CompareConfig(**values)
+    data = types.SimpleNamespace(
+        vocabulary=range(VOCAB), train_files=("a-0", "a-1"), eval_files=("b",)
+    )
+    systems = plan.budgeted(plan.systems(config), config, VOCAB)
+    return plan.Plan(config, systems, plan.probes(config), data)
