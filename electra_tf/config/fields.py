@@ -85,6 +85,16 @@ def require(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
+def check_folder(flag: str, path: str | None) -> None:
+    """Raises UserError for an output folder that is empty or remote."""
+    # An unset variable of the shell; an empty path is the current folder.
+    require(path != "", f"--{flag} is empty: name a folder.")
+    require(
+        "://" not in (path or ""),
+        f"--{flag}={path} is remote: name a local folder, and copy it.",
+    )
+
+
 class Group:
     """Base class of flag groups; raises UserError if a value is not allowed."""
 

@@ -11,7 +11,14 @@ import math
 from typing import Any, ClassVar, Literal
 
 from electra_tf.config import validation
-from electra_tf.config.fields import MAX_SEED, Group, callbacks, field, require
+from electra_tf.config.fields import (
+    MAX_SEED,
+    Group,
+    callbacks,
+    check_folder,
+    field,
+    require,
+)
 from electra_tf.config.records import CorpusFlags
 from electra_tf.config.validation import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
 from electra_tf.errors import UserError
@@ -85,6 +92,7 @@ class RunConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_folder("model_dir", self.model_dir)
         require(
             self.train_batch_size % self.gradient_accumulation_steps == 0,
             f"--train_batch_size={self.train_batch_size} is not divisible by "
@@ -109,6 +117,7 @@ class DataConfig(CorpusFlags):
     eval_records: tuple[str, ...] = field(
         (),
         "Held-out TFRecord files; default: eval-* beside the training records.",
+        only_with="records",
         resumable=True,
     )
     data_dir: str | None = field(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from electra_tf import cli
 from electra_tf.__main__ import COMMANDS
 from electra_tf.config import fields
 from electra_tf.config.comparison import CompareConfig
@@ -115,6 +116,7 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--mask_rate=0"], "--mask_rate must be in"),
+        (["--eval_records=x"], "--eval_records needs --records"),
         (["--train_batch_size=10", "--gradient_accumulation_steps=3"], "divisible"),
         (["--mixed_precision=float16", "--distribution=tpu"], "use bfloat16"),
         (["--distribution=multi_worker"], "needs --records"),
@@ -145,6 +147,20 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
 def test_impossible_choices_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         parse(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("config_class", "flag"),
+    [
+        (PretrainConfig, "--model_dir"),
+        (FinetuneConfig, "--output_dir"),
+        (CompareConfig, "--output_dir"),
+    ],
+)
+def test_output_folders_are_local_and_not_empty(config_class, flag):
+    for folder, message in (("", "is empty"), ("gs://bucket/run", "is remote")):
+        with pytest.raises(ValueError, match=f"{flag}.*{message}"):
+            cli.parse(config_class, [f"{flag}={folder}"])
 
 
 def test_a_generator_that_cannot_be_names_its_own_flag():

@@ -207,7 +207,7 @@ def test_matmul_rule_of_small_hand_worked():
     assert step / 128 == pytest.approx(70e6, rel=0.01)
 
 
-@pytest.mark.parametrize(("length", "rate"), [(8, 0.01), (24, 0.4), (512, 0.15)])
+@pytest.mark.parametrize(("length", "rate"), [(8, 0.01), (24, 0.4), (512, 1)])
 def test_slots_are_those_of_the_masking(length, rate):
     config = fields.from_flat(
         {"max_seq_length": length, "mask_rate": rate}, PretrainConfig
