@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import math
 import subprocess
 import typing
 from collections.abc import Iterable, Mapping
@@ -58,6 +59,8 @@ OUTPUTS = (
 # Models shipped with the package.
 SHIPPED = Path(__file__).parent.parent / "pretrained"
 
+# Files of a folder of records, one at each stage of the build.
+_RECORDS = ("manifest.json", "vocab.txt.json", ".build")
 _SECTIONS = ("config", "data", "imported")
 _NO_EXPORT = " (not exportable to Hugging Face, which has pooling=cls alone)"
 # Recommended flags that kinds of tasks do not have.
@@ -99,6 +102,9 @@ class PretrainingFolder:
         Raises ValueError if a flag is not of its type.
         """
         flags = self.settings.get("config", {})
+        if "clip_norm" in flags and flags["clip_norm"] is None:
+            # JSON has no infinity.
+            flags["clip_norm"] = math.inf
         known = {name: hint for name, hint in _flag_types().items() if name in flags}
         files.check_shape(flags, known, f"{self.path / CONFIG} is damaged: config")
         return flags
@@ -262,7 +268,12 @@ class PretrainingFolder:
 
     def outputs(self) -> list[str]:
         """Returns the names of the existing outputs."""
-        return [name for name in OUTPUTS if (self.path / name).exists()]
+        return [
+            name
+            for name in OUTPUTS
+            if (self.path / name).exists()
+            and (name != DATA or _holds_records(self.path / DATA))
+        ]
 
     def builds_own_records(self, data_dir: Path | None) -> bool:
         """Whether records are built in this folder; ``data_dir`` None builds none."""
@@ -284,15 +295,20 @@ class PretrainingFolder:
 
     def delete_records(self, data_dir: Path | None) -> None:
         """Deletes records that the new run rebuilds in this folder."""
-        if self.builds_own_records(data_dir):
-            files.remove(self.path / DATA)
+        if self.builds_own_records(data_dir) and _holds_records(data_dir):
+            files.remove(data_dir)
 
     def delete_run(self, data_dir: Path | None) -> None:
         """Deletes the outputs of a run, except records that the new run has built."""
         kept = {DATA} if self.builds_own_records(data_dir) else set()
-        for name in OUTPUTS:
+        for name in self.outputs():
             if name not in kept:
                 files.remove(self.path / name)
+
+
+def _holds_records(folder: Path) -> bool:
+    """Whether a folder has records, finished or not; other files may be the user's."""
+    return any((folder / name).exists() for name in _RECORDS)
 
 
 def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def check_same(
             )
         return False
     patterns = (*may_differ, *_REMOVED)
-    now = dict(_leaves(json.loads(json.dumps(settings))))
+    now = dict(_leaves(json.loads(files.to_json(settings))))
     before = dict(_leaves(json.loads(json.dumps(absent or {}))))
     # Settings that an older version lacks count as off.
     off = {name: value for name, value in now.items() if value == [] or value is False}

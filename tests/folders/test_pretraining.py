@@ -1,6 +1,7 @@
 """The folder of a pretraining run: settings, errors and ``--overwrite``."""
 
 import json
+import math
 
 import pytest
 
@@ -76,6 +77,7 @@ def test_the_last_held_out_numbers(tmp_path):
 def test_records_elsewhere_are_kept(tmp_path):
     for name in ("mine", "data", "checkpoints"):
         (tmp_path / name).mkdir()
+    (tmp_path / "data" / "manifest.json").touch()
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
     folder = PretrainingFolder(tmp_path)
     folder.delete_records(tmp_path / "mine")
@@ -85,17 +87,28 @@ def test_records_elsewhere_are_kept(tmp_path):
 
 
 def test_records_of_its_own_go_first_and_new_ones_stay(tmp_path):
-    for name in ("data", "checkpoints"):
-        (tmp_path / name).mkdir()
-    folder = PretrainingFolder(tmp_path)
-    folder.delete_records(tmp_path / "data" / "small")
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
-    (tmp_path / "data").mkdir()
-    folder.delete_run(tmp_path / "data" / "small")
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    data, folder = tmp_path / "data", PretrainingFolder(tmp_path)
+    (data / "small").mkdir(parents=True)
+    for name in ("small/manifest.json", "vocab.txt.json"):
+        (data / name).touch()
+    (tmp_path / "checkpoints").mkdir()
+    folder.delete_records(data / "small")
+    assert [path.name for path in data.iterdir()] == ["vocab.txt.json"]
+    folder.delete_run(data)
+    assert list(tmp_path.iterdir()) == [data]
     # A run with given records also deletes the records of the earlier run.
     folder.delete_run(None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_folder_without_records_is_the_users(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "novel.txt").write_text("mine")
+    folder = PretrainingFolder(tmp_path)
+    assert folder.outputs() == []
+    folder.delete_records(tmp_path / "data")
+    folder.delete_run(None)
+    assert (tmp_path / "data" / "novel.txt").read_text() == "mine"
 
 
 CONFIG = {"encoder": {"layers": 12, "sizes": (1, 2)}, "run": {"log": 1}, "rate": 0.1}
@@ -126,6 +139,14 @@ def test_other_settings_are_refused_by_name(tmp_path):
         "rate: was 0.1, now (absent)",
         "x: was (absent), now None",
     ]
+
+
+def test_an_infinite_norm_survives_json(tmp_path):
+    config = {"config": {"clip_norm": math.inf}, "random_keys": "rows"}
+    folder = PretrainingFolder(tmp_path)
+    folder.describe(config)
+    assert folder.flags == {"clip_norm": math.inf}
+    assert folder.check_settings(config)
 
 
 def test_a_flag_that_is_gone_must_have_had_its_default(tmp_path, monkeypatch):
