@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import io
 import itertools
 import os
 import pkgutil
@@ -94,6 +95,9 @@ class Command(NamedTuple):
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code."""
     logging.set_verbosity(logging.WARNING)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Other encodings of the locale cannot represent every token.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     with clear_errors():
         config_class = command.config
         if isinstance(config_class, str):
@@ -229,12 +233,24 @@ def _parse(
         if name not in removed and name.removeprefix("no") not in removed:
             raise
         raise UserError(f"--{name} is no longer a flag: leave it out.") from error
-    flat = {leaf.name: values[n].value for n, leaf in own.items() if values[n].present}
+    flat = {
+        leaf.name: _at_home(values[name].value)
+        for name, leaf in own.items()
+        if values[name].present
+    }
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
     if rest and not takes_texts:
         raise UserError(f"unexpected arguments {rest}; see --help.")
     return config, rest
+
+
+def _at_home(value: Any) -> Any:
+    """Expands "~/", which shells expand only at the start of an argument."""
+    if isinstance(value, list):
+        return [_at_home(each) for each in value]
+    is_path = isinstance(value, str) and value.startswith("~/")
+    return os.path.expanduser(value) if is_path else value
 
 
 def _expanded(
@@ -253,11 +269,13 @@ def _expanded(
         if name not in ("--flagfile", "-flagfile"):
             yield argument
             continue
-        path = find_flagfile(path if equals else next(waiting, ""))
+        path = find_flagfile(_at_home(path if equals else next(waiting, "")))
         if path in seen:
             raise UserError(f"flagfile {path} includes itself.")
         try:
-            lines = [line.strip() for line in Path(path).read_text("utf-8").split("\n")]
+            lines = [
+                line.strip() for line in Path(path).read_text("utf-8-sig").split("\n")
+            ]
         except UnicodeDecodeError as error:
             raise UserError(f"flagfile {path} is not UTF-8 text.") from error
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
@@ -515,11 +533,14 @@ class Progress:
 
 def lines_of(stream: Iterable[str]) -> Iterator[str]:
     """Yields the nonblank lines of standard input, without line ends."""
+    if isinstance(stream, io.TextIOWrapper):
+        # The C locale, as in containers, hides bytes that are not UTF-8.
+        stream.reconfigure(encoding="utf-8", errors="strict")
     try:
         lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in stream)
         yield from filter(str.strip, lines)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"standard input is not UTF-8 at byte {error.start}. Convert it, for "
-            "example with: iconv -f latin1 -t utf-8"
+            "standard input is not UTF-8. Convert it, for example with: iconv -f "
+            "latin1 -t utf-8"
         ) from error

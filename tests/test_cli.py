@@ -108,6 +108,30 @@ def test_flags_that_need_another_one():
     assert from_flat({"speed": 2}, Small).speed == 2
 
 
+def test_the_home_folder_is_that_of_shells(tmp_path, monkeypatch):
+    """Shells expand ~ only at the start of an argument."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.cfg").write_text("--from=~/x\n--words=~/y,a~/z\n")
+    config = cli.parse(Small, ["--flagfile=~/a.cfg"])
+    assert config.source == f"{tmp_path}/x"
+    assert config.words == (f"{tmp_path}/y", "a~/z")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_standard_streams_are_utf_8_in_every_locale(encoding, monkeypatch):
+    def stream(content=b""):
+        # Errors as in the C locale.
+        return io.TextIOWrapper(io.BytesIO(content), encoding, "surrogateescape")
+
+    assert [*cli.lines_of(stream("é 日\r\n".encode()))] == ["é 日"]
+    with pytest.raises(UserError, match="standard input is not UTF-8"):
+        list(cli.lines_of(stream(b"caf\xe9")))
+    monkeypatch.setattr(sys, "stdout", stream())
+    monkeypatch.setattr(Small, "__doc__", "日")
+    assert cli.run(SMALL, ["--help"]) == 0
+    assert sys.stdout.buffer.getvalue().startswith("日".encode())
+
+
 def test_required_flags():
     with pytest.raises(SystemExit, match="error: --from is required"):
         cli.run(SMALL, [])
@@ -116,7 +140,10 @@ def test_required_flags():
 def test_flagfiles_nest_and_later_flags_win(tmp_path):
     inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
     inner.write_text("# a comment\n--count=7\n--words=x\n")
-    outer.write_text(f"--flagfile={inner}\n\n// another\n--count=8\n")
+    # Windows begins text files with a byte-order mark.
+    outer.write_bytes(
+        f"\ufeff--flagfile={inner}\r\n\r\n// another\r\n--count=8\r\n".encode()
+    )
     assert cli.parse(Small, [f"--flagfile={outer}"]).count == 8
     assert cli.parse(Small, ["--flagfile", str(outer), "--count=9"]).count == 9
     assert cli.parse(Small, [f"--flagfile={outer}"]).words == ("x",)
