@@ -37,6 +37,7 @@ from electra_tf.systems import build, costs
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
+    check_same_step,
     is_chief,
     naming_lost_workers,
     strategy_for,
@@ -170,6 +171,7 @@ def prepare(
             log=log,
         )
         first_step = 0 if starts_anew else store.restore_latest()
+        check_same_step(strategy, first_step or 0)
         if first_step:
             _check_step(parts.phases, first_step, store)
         if first_step is None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.errors import UserError
+from electra_tf.layers.replicas import all_replicas_sum
 
 
 def _multi_worker() -> tf.distribute.Strategy:
@@ -66,10 +67,26 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes files: a single process, the chief or worker 0."""
-    resolver = strategy.cluster_resolver
-    task = getattr(resolver, "task_type", None)
-    return not task or task == "chief" or (task == "worker" and resolver.task_id == 0)
+    """Whether this process writes files: a single process, or the cluster's chief.
+
+    Without a task "chief" in ``TF_CONFIG`` it is worker 0.
+    """
+    return strategy.extended.should_checkpoint
+
+
+def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:
+    """Raises UserError if the workers of a job begin after different steps."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return
+    own = tf.constant(step, tf.int64)
+    sums = strategy.run(all_replicas_sum, [own])
+    total = int(strategy.experimental_local_results(sums)[0])
+    if total != step * strategy.num_replicas_in_sync:
+        raise UserError(
+            f"this worker begins after step {step}, and others do not: --model_dir "
+            "must be one folder that all workers see. Share it, or copy it to every "
+            "host."
+        )
 
 
 # Errors of the other workers after one has stopped.

@@ -65,14 +65,20 @@ def finish(process):
     return output
 
 
-def start_workers(text, model_dirs, *flags, victim=None):
-    """Starts a worker per folder; ``victim`` kills itself at step 4."""
+def start_workers(text, model_dirs, *flags, victim=None, has_chief=False):
+    """Starts a worker per folder; ``victim`` kills itself at step 4.
+
+    ``has_chief`` makes the first one the task "chief" of the cluster.
+    """
     hosts = [f"127.0.0.1:{port}" for port in free_ports(len(model_dirs))]
+    cluster = {"worker": hosts}
+    if has_chief:
+        cluster = {"chief": hosts[:1], "worker": hosts[1:]}
+    tasks = [{"type": t, "index": i} for t, h in cluster.items() for i in range(len(h))]
     records = f"--records={text / 'data' / 'train-*.tfrecord'}"
     workers = []
-    for index, model_dir in enumerate(model_dirs):
-        task = {"type": "worker", "index": index}
-        config = json.dumps({"cluster": {"worker": hosts}, "task": task})
+    for index, (model_dir, task) in enumerate(zip(model_dirs, tasks, strict=True)):
+        config = json.dumps({"cluster": cluster, "task": task})
         flags = ("--distribution=multi_worker", records, *flags)
         environment = {"TF_CONFIG": config}
         if index == victim:
@@ -102,8 +108,9 @@ def one_device(text, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def two_workers(text, tmp_path_factory):
-    """Folders of the chief and of the other worker."""
+def two_workers(text, one_device, tmp_path_factory):
+    """Folders of the chief and of the other worker, trained on one device's records."""
+    del one_device
     folders = [tmp_path_factory.mktemp(f"worker_{index}") for index in range(2)]
     outputs = run_workers(text, folders)
     assert "electra_tf finetune" in outputs[0]
@@ -128,6 +135,22 @@ def test_a_checkpoint_of_two_workers_goes_on_in_one(
     output = run_here(text, folder, *SHORT, *flags)
     assert "resuming after step 3" in output
     assert_close(final_weights(one_device, 6), final_weights(folder, 6))
+
+
+def test_workers_resume_from_one_folder_that_the_chief_writes(
+    text, two_workers, tmp_path
+):
+    folders = [shutil.copytree(two_workers[0], tmp_path / "one"), tmp_path / "other"]
+    for path in folders[0].glob("checkpoints/ckpt-6.*"):
+        path.unlink()
+    for worker in start_workers(text, folders):
+        output = worker.communicate(timeout=300)[0]
+        assert "error: this worker begins after step" in output
+        assert worker.returncode == 1
+    for worker in start_workers(text, folders[:1] * 2, has_chief=True):
+        finish(worker)
+    ended = final_weights(folders[0], 6)
+    assert_same_bits(final_weights(two_workers[0], 6), ended)
 
 
 @pytest.mark.parametrize("victim", ["chief", "other"])
