@@ -143,6 +143,7 @@ def prepare(
         flags = {"config": fields.to_flat(config)}
         folder.check_settings(flags, [*may_differ, "data.*"])
     costs.check_fits(config, config.data.vocab_size)
+    files.check_checkpoint_path(folder.path)
     warm_start.check(config)
     if config.run.dry_run:
         _dry_run(config, strategy, folder, data_dir, log, objective)

@@ -131,16 +131,20 @@ def copy_recipe(config: PretrainConfig, folder: PretrainingFolder) -> None:
 
 
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
-    """Compares the settings of the run with ``--init_from``.
+    """Checks the initial weights of a run, and its settings against ``--init_from``.
 
     Without ``data``, settings that depend on records are not compared. Raises
     ValueError if sizes, vocabulary or casing differ or the weights must be converted
     first, OSError if there are no weights.
     """
+    run = PretrainingFolder(Path(config.run.model_dir))
+    # A resumed run does not need the other run.
+    starts_anew = config.run.overwrite or not run.has_checkpoint()
+    if starts_anew and config.training.generator_init_from:
+        _generator_file(named(config.training.generator_init_from))
     if not config.run.init_from:
         return
-    # A resumed run does not need the other run.
-    if not PretrainingFolder(Path(config.run.model_dir)).has_checkpoint():
+    if starts_anew:
         _check_weights(config.run.init_from)
     folder = _home(config.run.init_from)
     here, ours = fields.to_flat(config), None
@@ -172,9 +176,9 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
 def _check_weights(init_from: str) -> None:
     """Raises an error early if ``load`` would find no weights."""
     path = named(init_from)
-    patterns = ("*.index", f"{CHECKPOINTS}/*")
-    is_checkpoint = path.with_name(f"{path.name}.index").is_file()
-    if is_checkpoint or any(any(path.glob(pattern)) for pattern in patterns):
+    patterns = ("*.index", f"{CHECKPOINTS}/*.index")
+    index = path.with_name(f"{path.name.removesuffix('.index')}.index")
+    if index.is_file() or any(any(path.glob(pattern)) for pattern in patterns):
         return
     if any(map(PretrainingFolder(path).has_model, MODELS)):
         return
@@ -234,16 +238,24 @@ def initialize(
         log(f"generator from {source}")
 
 
-def _load_generator(
-    source: Path, generator: keras.Model, vocabulary: Vocabulary
-) -> None:
-    folder = PretrainingFolder(source if source.is_dir() else source.parent)
-    file = folder.model_path("generator") if source.is_dir() else source
+def _generator_file(source: Path) -> Path:
+    """Returns the file of the generator; raises UserError if there is none."""
+    file = source
+    if source.is_dir():
+        file = PretrainingFolder(source).model_path("generator")
     if not file.exists():
         raise UserError(
             f"--generator_init_from={source}: there is no {file}. Name the model_dir "
             "of a run that ended, or a generator.keras."
         )
+    return file
+
+
+def _load_generator(
+    source: Path, generator: keras.Model, vocabulary: Vocabulary
+) -> None:
+    file = _generator_file(source)
+    folder = PretrainingFolder(file.parent)
     theirs = folder.vocabulary()
     if theirs and theirs.sha256 != vocabulary.sha256:
         raise UserError(
@@ -280,8 +292,8 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     saved = {
         name: part for name, part in model.artifacts().items() if folder.has_model(name)
     }
-    if (path / CHECKPOINTS).is_dir() or not saved:
-        place = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
+    if folder.has_checkpoint() or not saved:
+        place = path / CHECKPOINTS if folder.has_checkpoint() else path
         return load_weights(place, trained, aliases=_ALIASES, optional=_optional)
     for name, part in saved.items():
         if not own >= {id(variable) for variable in learned_weights(part)}:

@@ -164,8 +164,10 @@ def test_a_second_process_is_refused_until_the_first_is_dead(text, tmp_path, oth
 
 
 def test_a_refused_run_gives_the_folder_back(text, tmp_path):
-    with pytest.raises(ValueError, match="there is no"):
-        run(text, tmp_path, f"--generator_init_from={text}/none")
+    path = tmp_path / "mine.keras"
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"mine\.keras cannot be loaded"):
+        run(text, tmp_path, f"--generator_init_from={path}")
     with files.owned(tmp_path):
         pass
     assert not (tmp_path / ".lock.owner").exists()

@@ -91,6 +91,8 @@ def test_what_the_folder_lacks_is_kept_and_named(trained, tmp_path, file, kept):
     folder, wanted = trained
     model = tiny.electra(seed=2)
     before = values(model)
+    # Checkpoints may be deleted from a finished run.
+    (tmp_path / "checkpoints").mkdir()
     report = warm_start.load(linked(folder, tmp_path, f"{file}.keras"), model)
     found = values(model)
     assert set(report.missing) == {
@@ -255,6 +257,7 @@ def test_a_run_of_the_same_sizes_passes(tmp_path):
     check(config(folder))
     check(config(folder / "checkpoints"))
     check(config(folder / "checkpoints" / "ckpt-100"))
+    check(config(folder / "checkpoints" / "ckpt-100.index"))
     check(dataclasses.replace(config(None), run=RunConfig()))
     # The generator of a masked LM run is not compared.
     check(config(described(tmp_path, objective="mlm", generator_hidden_size=0.1)))
@@ -326,7 +329,11 @@ def test_a_folder_without_weights_is_refused_before_anything_is_built(tmp_path):
     with pytest.raises(ValueError, match=r"convert them first .*--to=imported"):
         warm_start.check(config(tmp_path))
     # A resumed run has its own weights.
-    warm_start.check(config(tmp_path / "gone", model_dir=str(run)))
+    resumed = config(tmp_path / "gone", model_dir=str(run))
+    warm_start.check(resumed)
+    anew = dataclasses.replace(resumed.run, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="has no weights"):
+        warm_start.check(dataclasses.replace(resumed, run=anew))
 
 
 def test_the_vocabulary_comes_with_the_weights(tmp_path):
@@ -433,7 +440,7 @@ def test_missing_generator_is_named(tmp_path):
 
     data = types.SimpleNamespace(vocabulary=None)
     with pytest.raises(ValueError, match=r"there is no .*generator\.keras"):
-        warm_start.initialize(config, model, data, print)
+        warm_start.check(config)
     other = build.build_model(parse(*SMALL, "--generator_hidden_size=0.5"), tiny.VOCAB)
     other.generator.save(tmp_path / "generator.keras")
     with pytest.raises(ValueError, match=r"does not fit.*--generator_hidden_size"):
