@@ -133,16 +133,15 @@ def scatter_positions(
     ``ids`` is int32 [B, S]; ``positions`` and ``values`` are int32 [B, P]; ``used`` is
     bool [B, P]. A repeated position gets one of its values.
     """
-    batch, size = tf.shape(positions)[0], positions.shape[1]
-    length = ids.shape[1]
+    batch, size = tf.unstack(tf.shape(positions))
     rows = tf.repeat(tf.range(batch), size)
-    # Unused slots write to an extra column, which is dropped.
-    columns = tf.reshape(tf.where(used, positions, length), [-1])
-    padded = tf.pad(ids, [[0, 0], [0, 1]])
+    # Unused slots write to an extra first column, which is dropped.
+    columns = tf.reshape(tf.where(used, positions + 1, 0), [-1])
+    padded = tf.pad(ids, [[0, 0], [1, 0]])
     updated = tf.tensor_scatter_nd_update(
         padded, tf.stack([rows, columns], axis=1), tf.reshape(values, [-1])
     )
-    return updated[:, :length]
+    return updated[:, 1:]
 
 
 def derive_inputs(

@@ -75,10 +75,7 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
 
 
 def numpy_batches(steps):
-    return [
-        {name: value.numpy() for name, value in batch.items()}
-        for batch in tiny.dataset(steps)
-    ]
+    return [tiny.numpy(batch) for batch in tiny.dataset(steps)]
 
 
 class Batches(keras.utils.PyDataset):
@@ -188,6 +185,12 @@ def test_accumulation_needs_divisible_rows():
     model.compile(optimizer="sgd", run_eagerly=True)
     with pytest.raises(ValueError, match="divisible by it, got 4"):
         model.fit(tiny.dataset(1), verbose=0, shuffle=False)
+    # The length may be unknown.
+    specs = {n: tf.TensorSpec([4, None], v.dtype) for n, v in tiny.batch().items()}
+    data = tf.data.Dataset.from_generator(generated, output_signature=(specs,))
+    model = Scale(gradient_accumulation_steps=2)
+    model.compile(optimizer="sgd")
+    model.fit(data, verbose=0)
 
 
 def test_metrics_over_replaceable_tokens_are_scikit_learns():
@@ -260,6 +263,11 @@ def test_padding_does_not_change_losses_and_metrics():
     expected, *others = (tiny.scores(model, [x]) for x in (batch, rows, columns))
     for found in others:
         assert found == pytest.approx(expected, rel=1e-5)
+    # The length may be unknown, as in batches of rows of similar length.
+    specs = {n: tf.TensorSpec([None, None], v.dtype) for n, v in batch.items()}
+    model.reset_metrics()
+    logs = tf.function(model.test_step, input_signature=[specs])(columns)
+    assert {n: float(v) for n, v in logs.items()} == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
