@@ -40,6 +40,11 @@ def batch(lengths=(24, 9, 17, 5), *, seed=0, vocab=VOCAB, **masking):
     return {**inputs, **masker(inputs["input_ids"], inputs["input_mask"], keys)}
 
 
+def numpy(tensors):
+    """Returns a dictionary of arrays."""
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
 def dataset(steps, lengths=(24, 9, 17, 5), **masking):
     """Returns a dataset of different batches."""
     batches = [batch(lengths, seed=step, **masking) for step in range(steps)]

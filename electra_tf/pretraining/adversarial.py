@@ -73,16 +73,6 @@ class RewardBaseline(keras.layers.Layer):
         return losses.binary_cross_entropy(tf.exp(-reward), baseline_logits)
 
 
-def policy_loss(
-    log_likelihood: tf.Tensor, reward: tf.Tensor, baseline: tf.Tensor
-) -> tf.Tensor:
-    """Returns the REINFORCE loss of each sample (appendix F; Williams, 1992).
-
-    Its gradient is -E [(R - b) grad log p_G(sample)], with none for R and b.
-    """
-    return -tf.stop_gradient(reward - baseline) * log_likelihood
-
-
 class _AdversarialElectra(Electra):
     """Base class of the adversarial models: mixture weight, reward and metrics."""
 
@@ -217,8 +207,9 @@ class ReinforceElectra(_AdversarialElectra):
         policy = self.sampler.distribution(
             predicted.logits, batch["masked_lm_ids"], self.step
         )
-        log_likelihood = -losses.token_cross_entropy(policy, corrupted.sampled_ids)
-        policy_values = policy_loss(log_likelihood, reward, baseline)
+        surprise = losses.token_cross_entropy(policy, corrupted.sampled_ids)
+        # The gradient is -(R - b) grad log p_G (Williams, 1992), with none for R and b.
+        policy_values = tf.stop_gradient(reward - baseline) * surprise
         values = (
             self._adversarial_factor() * policy_values
             + self.generator_weight * self.baseline.loss(baseline_logits, reward)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 
@@ -24,6 +25,17 @@ def check_config(layer):
         == (serialized["config"])
     )
     return restored
+
+
+def check_slope(loss_at, gradients, *, step, rel):
+    """Compares gradients with the slope of ``loss_at(moves)`` in a random direction."""
+    rng = np.random.default_rng(0)
+    gradients = [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+    moves = [rng.normal(size=gradient.shape) for gradient in gradients]
+    up, down = (loss_at([sign * step * m for m in moves]) for sign in (1, -1))
+    pairs = zip(gradients, moves, strict=True)
+    expected = sum(np.sum(g * m, dtype=np.float64) for g, m in pairs)
+    assert (up - down) / (2 * step) == pytest.approx(expected, rel=rel)
 
 
 def check_compiles(function, *arguments, tolerance=1e-5):

@@ -73,11 +73,17 @@ class Counted(keras.layers.Layer):
         return tf.tanh(factor * tf.matmul(inputs, self.kernel.value))
 
 
-def test_a_stack_is_traced_once_with_the_weights_of_every_layer():
+def stack():
+    """Layers with different weights, and inputs."""
     layers = [Counted() for _ in range(3)]
-    for layer in layers:
+    for number, layer in enumerate(layers):
         layer.build((None, 4))
-    inputs = tf.constant(np.random.default_rng(0).normal(size=(2, 4)), tf.float32)
+        layer.kernel.assign(np.random.default_rng(number).normal(size=(4, 4)))
+    return layers, tf.constant(np.random.default_rng(9).normal(size=(2, 4)), tf.float32)
+
+
+def test_a_stack_is_traced_once_with_the_weights_of_every_layer():
+    layers, inputs = stack()
 
     def train(call):
         @tf.function
@@ -104,12 +110,7 @@ def test_replicas_have_the_gradients_of_their_own_rows():
     """Compares a shared trace with separate ones, for every layer and replica."""
     strategy = two_cpus()
     with strategy.scope():
-        layers = [Counted() for _ in range(3)]
-        for number, layer in enumerate(layers):
-            layer.build((None, 4))
-            start = np.random.default_rng(number).normal(size=(4, 4))
-            layer.kernel.assign(start)
-    inputs = tf.constant(np.random.default_rng(9).normal(size=(2, 4)), tf.float32)
+        layers, inputs = stack()
 
     def gradients(call):
         def of_replica():

@@ -147,12 +147,3 @@ def test_too_long():
     assert dynamic(IDS, SEGMENTS).shape == (2, 4, 6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="larger max_positions"):
         dynamic(tf.zeros([1, 6], tf.int32), tf.zeros([1, 6], tf.int32))
-
-
-def test_dtype_policy():
-    layer = make(dtype="mixed_bfloat16")
-    assert layer.word_embeddings.dtype == "float32"
-    output = layer(IDS, SEGMENTS)
-    assert output.dtype == tf.bfloat16
-    exact = make()(IDS, SEGMENTS)
-    np.testing.assert_allclose(tf.cast(output, tf.float32), exact, rtol=2**-8)

@@ -192,6 +192,7 @@ def test_replicas_draw_different_masks():
 
 def test_mixed_precision_output():
     encoder = make(dtype="mixed_bfloat16")
+    assert {v.dtype for v in encoder.trainable_variables} == {"float32"}
     output = encoder(INPUTS)
     assert output.dtype == tf.bfloat16
     np.testing.assert_allclose(tf.cast(output, tf.float32), make()(INPUTS), atol=0.15)

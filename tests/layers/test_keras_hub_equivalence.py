@@ -59,17 +59,12 @@ def pairs(block, layer):
     ]
 
 
-@pytest.fixture
-def networks():
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_outputs_and_gradients(jit_compile):
     block = TransformerEncoderBlock(WIDE, HEADS, dropout=0.0, attention_dropout=0.0)
     block.build((None, None, SIZE))
     randomize(block.variables)
-    return block, theirs_from(block)
-
-
-@pytest.mark.parametrize("jit_compile", [None, True])
-def test_outputs_and_gradients(networks, jit_compile):
-    block, layer = networks
+    layer = theirs_from(block)
     weights = tf.cast(MASK, tf.float32)[..., tf.newaxis]
     cotangent = tf.constant(np.random.default_rng(4).normal(size=HIDDEN.shape))
     cotangent = tf.cast(cotangent, tf.float32) * weights

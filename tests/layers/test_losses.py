@@ -11,17 +11,16 @@ def test_token_cross_entropy_by_hand():
     logits = [[[np.log(3.0), 0.0], [np.log(3.0), 0.0]]]
     result = losses.token_cross_entropy(logits, [[0, 1]])
     np.testing.assert_allclose(result, [[-np.log(0.75), -np.log(0.25)]], rtol=1e-6)
-
-
-def test_token_cross_entropy_is_stable_and_float32():
-    logits = tf.constant([[300.0, 0.0, -300.0]], tf.bfloat16)
-    result = losses.token_cross_entropy(logits, [2])
+    result = losses.token_cross_entropy(tf.constant([[300.0, -300]], tf.bfloat16), [1])
     assert result.dtype == tf.float32
     np.testing.assert_allclose(result, [600.0], rtol=1e-2)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3)])
 def test_token_cross_entropy_of_a_low_precision(shape):
+    # Golden runs resume bit-identically with this kernel.
+    assert losses.token_cross_entropy_for("float32") is losses.token_cross_entropy
+    assert losses.token_cross_entropy_for("float16") is not losses.token_cross_entropy
     # At these logits, exp overflows unless the maximum is subtracted first.
     rng = np.random.default_rng(0)
     logits = tf.constant(rng.normal(0, 60, (*shape, 50)), tf.float32)
@@ -39,12 +38,6 @@ def test_token_cross_entropy_of_a_low_precision(shape):
         np.testing.assert_allclose(fast, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_float32_keeps_its_cross_entropy():
-    # Golden runs resume bit-identically with this kernel.
-    assert losses.token_cross_entropy_for("float32") is losses.token_cross_entropy
-    assert losses.token_cross_entropy_for("float16") is not losses.token_cross_entropy
-
-
 def test_binary_cross_entropy_by_hand():
     result = losses.binary_cross_entropy([True, False, True], [0.0, np.log(3.0), 500.0])
     np.testing.assert_allclose(result, [np.log(2), np.log(4), 0.0], atol=1e-6)
@@ -57,9 +50,6 @@ def test_binary_cross_entropy_by_hand():
 def test_weighted_mean_by_hand():
     np.testing.assert_allclose(losses.weighted_mean([1.0, 2.0, 9.0], [1, 3, 0]), 1.75)
     np.testing.assert_allclose(losses.weighted_mean([1.0, 2.0], [1, 1], total=10), 0.3)
-
-
-def test_weighted_mean_without_weights_is_zero():
     values = tf.Variable([1.0, 2.0])
     with tf.GradientTape() as tape:
         mean = losses.weighted_mean(values, [0, 0])

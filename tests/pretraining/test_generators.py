@@ -16,39 +16,25 @@ from electra_tf.pretraining.metrics import trivial_scores
 from tests import tiny
 
 
-def with_generator(generator, **kwargs):
-    keras.utils.set_random_seed(3)
-    table = et.layers.TextEmbedding(tiny.VOCAB, 12, max_positions=32, dropout=0.1)
-    return et.Electra(generator, tiny.encoder(table, name="discriminator"), **kwargs)
-
-
-def test_uniform_loss_is_ln_v_and_nothing_of_it_is_trained():
+def test_generators_without_a_network():
+    """The uniform loss is ln V, the unigram loss that of the trivial baseline."""
     generator = UnigramGenerator(tiny.VOCAB)
-    model = with_generator(generator)
-    logs = tiny.scores(model, [tiny.batch()])
-    assert logs["generator_loss"] == pytest.approx(np.log(tiny.VOCAB), rel=1e-6)
-    assert not generator.trainable_variables
+    keras.utils.set_random_seed(3)
+    table = et.layers.TextEmbedding(tiny.VOCAB, 12, max_positions=32)
+    model = et.Electra(generator, tiny.encoder(table, name="discriminator"))
     own = [*model.discriminator.trainable_variables, *model.objective.trainable_weights]
     assert len(model.trainable_variables) == len(own)
-
-
-def test_wrong_counts_are_refused():
-    generator = UnigramGenerator(5)
-    for counts in (np.ones(4), np.zeros(5)):
-        with pytest.raises(ValueError, match="counts of the 5 tokens"):
-            generator.set_counts(counts)
-
-
-def test_unigram_scores_as_the_trivial_baseline():
-    rng = np.random.default_rng(0)
-    counts = rng.integers(0, 1000, tiny.VOCAB)
-    generator = UnigramGenerator(tiny.VOCAB)
-    generator.set_counts(counts)
     batch = tiny.batch([24] * 20)
-    logs = tiny.scores(with_generator(generator), [batch])
-    arrays = {name: value.numpy() for name, value in batch.items()}
-    expected = trivial_scores(counts, [arrays], logs)["generator_loss"]
+    logs = tiny.scores(model, [batch])
+    assert logs["generator_loss"] == pytest.approx(np.log(tiny.VOCAB), rel=1e-6)
+    counts = np.random.default_rng(0).integers(0, 1000, tiny.VOCAB)
+    generator.set_counts(counts)
+    logs = tiny.scores(model, [batch])
+    expected = trivial_scores(counts, [tiny.numpy(batch)], logs)["generator_loss"]
     assert logs["generator_loss"] == pytest.approx(expected, rel=1e-5)
+    for wrong in (np.ones(4), np.zeros(tiny.VOCAB)):
+        with pytest.raises(ValueError, match="counts of the 97 tokens"):
+            generator.set_counts(wrong)
 
 
 def test_temperature_follows_the_step_and_is_logged():

@@ -20,7 +20,7 @@ from electra_tf.pretraining import (
 )
 from electra_tf.pretraining.samplers import corrupt
 from tests import tiny
-from tests.layers.helpers import randomize
+from tests.layers.helpers import check_slope, randomize
 from tests.reference import encoder as reference_encoder
 from tests.reference import objectives as reference
 
@@ -93,7 +93,7 @@ def named(variables):
 
 def reference_loss(name, hidden, words, weights, corrupted):
     """The loss in NumPy; ``weights`` of head and gate by name."""
-    batch = {k: v.numpy() for k, v in corrupted.batch.items()}
+    batch = tiny.numpy(corrupted.batch)
     original, shown = batch["input_ids"], corrupted.inputs["input_ids"].numpy()
     slots = (batch["masked_lm_positions"], batch["masked_lm_weights"] > 0)
     if name == "electra_15":
@@ -122,27 +122,21 @@ def test_loss_gradient_and_metrics_equal_the_definition(name):
         start = [np.asarray(x, np.float64) for x in (hidden, table.word_embeddings)]
         start += [np.asarray(x, np.float64) for x in own]
 
-        def loss_at(size, directions, start=start, corrupted=corrupted):
-            moved = [x + size * d for x, d in zip(start, directions, strict=True)]
+        def loss_at(moves, start=start, corrupted=corrupted):
+            moved = [x + m for x, m in zip(start, moves, strict=True)]
             weights = dict(zip(names, moved[2:], strict=True))
             return reference_loss(name, *moved[:2], weights, corrupted)
 
-        expected = loss_at(0, start)
+        expected = loss_at(np.zeros(len(start)))
         for metric in objective.step_metrics:
             metric.reset_state()
         with tf.GradientTape() as tape:
             tape.watch(hidden)
             loss = objective.loss(hidden, corrupted, totals, training=True)
         assert float(loss) == pytest.approx(expected, rel=1e-5)
-    rng = np.random.default_rng(5)
-    directions = [rng.normal(size=x.shape) for x in start]
     sources = [hidden, table.word_embeddings.value, *(v.value for v in own)]
     found = tape.gradient(loss, sources, unconnected_gradients="zero")
-    found = [tf.convert_to_tensor(gradient).numpy() for gradient in found]
-    slope = (loss_at(1e-5, directions) - loss_at(-1e-5, directions)) / 2e-5
-    assert slope == pytest.approx(
-        sum(np.sum(g * d) for g, d in zip(found, directions, strict=True)), rel=1e-3
-    )
+    check_slope(loss_at, found, step=1e-5, rel=1e-3)
     real = corrupted.inputs["input_mask"].numpy() > 0
     masked, replaced = corrupted.is_masked.numpy(), corrupted.is_replaced.numpy()
     where = real if name == "all_tokens_mlm" else masked
@@ -240,8 +234,11 @@ def test_trains_saves_and_loads(name, tmp_path):
         np.testing.assert_array_equal(again(batch), saved(batch))
 
 
-def test_loading_keeps_the_tie(tmp_path):
-    """A loaded head shares the table of the loaded discriminator."""
+def test_a_head_keeps_its_tie_and_its_model_takes_the_inputs_of_encoders(tmp_path):
+    """A loaded head shares the table of the loaded discriminator.
+
+    Inputs are also ids alone, or have the names of other libraries.
+    """
     model = electra(question=QUESTIONS["all_tokens_mlm"])
     model.save(tmp_path / "electra.keras")
     loaded = keras.saving.load_model(tmp_path / "electra.keras")
@@ -250,12 +247,7 @@ def test_loading_keeps_the_tie(tmp_path):
     batch = tiny.batch()
     np.testing.assert_array_equal(loaded(batch), model(batch))
     np.testing.assert_array_equal(loaded.generator(batch), model.generator(batch))
-
-
-def test_inputs_of_models_are_those_of_encoders():
-    """Ids alone, and names of other libraries."""
-    model = electra(question=QUESTIONS["all_tokens_mlm"])
-    ids = tiny.batch()["input_ids"]
+    ids = batch["input_ids"]
     for part in (model, model.detector()):
         expected = part({"input_ids": ids, "input_mask": tf.ones_like(ids)})
         np.testing.assert_array_equal(part(ids), expected)
@@ -280,6 +272,8 @@ def test_export_serves_every_shape_and_quantize_refuses(make, tmp_path):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="allowed are all, masked"):
         ReplacedTokenDetection("some")
+    with pytest.raises(ValueError, match="GreedySampler"):
+        et.CategoricalSampler(0.0)
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1"):
         LeaveRows(GreedySampler(), 1)
 

@@ -180,11 +180,6 @@ def test_rows_draw_the_same_in_every_cut(sampler):
         np.testing.assert_array_equal(piece, whole[first:last])
 
 
-def test_temperature_must_be_positive():
-    with pytest.raises(ValueError, match="GreedySampler"):
-        CategoricalSampler(0.0)
-
-
 def test_the_choice_of_rows_is_independent_of_what_the_sampler_draws():
     """Both draw one float per row; the sampler has ten tokens."""
 

@@ -1,8 +1,7 @@
 """Pretraining step of ELECTRA in plain NumPy float64, written from the definition.
 
-Inputs: chosen positions, masked positions, samples and gradients. Outputs: masked and
-corrupted ids, labels, logits of both networks, losses and updated weights. Computes one
-row and one slot at a time.
+Inputs: chosen positions, samples and gradients. Outputs: corrupted ids, labels, logits
+of both networks, losses and updated weights. Computes one row and one slot at a time.
 """
 
 import numpy as np
@@ -11,17 +10,6 @@ from tests.reference import encoder
 from tests.reference.optimizer import AdamW, learning_rate
 
 UNDECAYED = ("bias", "gamma", "beta")
-
-
-def hide(input_ids, positions, used, hidden, mask_id):
-    """Returns the generator's input, and the original ids at the chosen positions."""
-    masked_input_ids, masked_lm_ids = input_ids.copy(), np.zeros_like(positions)
-    for row, slot in np.argwhere(used):
-        position = positions[row, slot]
-        masked_lm_ids[row, slot] = input_ids[row, position]
-        if hidden[row, slot]:
-            masked_input_ids[row, position] = mask_id
-    return masked_input_ids, masked_lm_ids
 
 
 def corrupt(input_ids, positions, used, sampled_ids):
