@@ -16,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from electra_tf.cli import Log
-from electra_tf.config.finetuning import FinetuneConfig, FinetuneDataConfig
+from electra_tf.config.finetuning import (
+    FinetuneConfig,
+    FinetuneDataConfig,
+    QuestionAnsweringConfig,
+)
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
@@ -219,13 +223,20 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
             "with commas between them."
         )
     unanswerable = version == "2.0"
-    answerability = {"task": unanswerable, "on": True, "off": False}
+    by_flag = {"task": unanswerable, "on": True, "off": False}
+    answerability = by_flag[options.answerability]
+    unset = QuestionAnsweringConfig().null_threshold
+    if options.null_threshold != unset and not answerability:
+        raise UserError(
+            f"--task={name} does not read --null_threshold without --answerability=on: "
+            "leave it out."
+        )
     source = SquadSource(files=paths, unanswerable=unanswerable, log=log)
     return QuestionAnswering(
         name=name,
         source=source if "dev" in paths else _held_out(source, "dev", log),
         unanswerable=unanswerable,
-        answerability=answerability[options.answerability],
+        answerability=answerability,
         null_threshold=options.null_threshold,
         max_query_length=options.max_query_length,
         doc_stride=options.doc_stride,

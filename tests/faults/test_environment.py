@@ -15,7 +15,7 @@ from electra_tf.folders import models
 from electra_tf.runs import finetuning, pretraining
 from tests.end_to_end import in_process
 from tests.interop.models import GOLDEN
-from tests.runs.common import config, table
+from tests.runs.common import config, moods
 from tests.tasks import common
 
 
@@ -49,15 +49,8 @@ def test_a_run_whose_folder_became_read_only(text, read_only, tmp_path):
 
 
 def tuned(folder, encoder, output, **values):
-    defaults = {
-        "task": "classification",
-        "encoder": str(encoder),
-        "train": table(folder / "train.csv", common.sentiment(8)),
-        "eval": table(folder / "eval.csv", common.sentiment(4)),
-        "output_dir": str(output),
-        "max_seq_length": 24,
-    }
-    return config(**{**defaults, **values})
+    options = {"train": 8, "dev": 4, "output_dir": str(output)}
+    return config(**moods(folder, encoder, **options) | values)
 
 
 def test_commands_in_a_read_only_folder(text, pretrained, read_only, tmp_path):

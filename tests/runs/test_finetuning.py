@@ -22,7 +22,7 @@ from electra_tf.runs.finetuning_tasks import TASKS
 from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, glue, glue_task
 from electra_tf.tasks.batching import training_dataset
-from tests.runs.common import config, table
+from tests.runs.common import config, moods, table
 from tests.runs.reachable import reachable
 from tests.tasks import common
 from tests.tasks.common import sentiment
@@ -37,27 +37,24 @@ CFGS = sorted((ROOT / "configs/tasks").glob("*.cfg"))
 @pytest.fixture(scope="module")
 def run_values(tmp_path_factory, pretrained):
     folder = tmp_path_factory.mktemp("run")
-    return {
-        "task": "classification",
-        "encoder": pretrained,
-        "train": table(folder / "train.csv", common.sentiment(64)),
-        "eval": table(folder / "eval.csv", common.sentiment(20, offset=64)),
-        "test": table(folder / "test.csv", common.sentiment(4)),
-        "output_dir": str(folder / "out"),
-        "seeds": 2,
-        "epochs": 8.0,
-        "learning_rate": 1e-2,
-        "layerwise_decay": 1.0,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "head_dropout": 0.0,
-        "pooling": "layers",
-        "adam_bias_correction": True,
-        "max_seq_length": 16,
-        "train_batch_size": 16,
-        "log_steps": 16,
-        "export_saved_model": False,
-    }
+    rates = ("dropout", "attention_dropout", "head_dropout")
+    return moods(
+        folder,
+        pretrained,
+        train=64,
+        dev=20,
+        test=table(folder / "test.csv", sentiment(4)),
+        output_dir=str(folder / "out"),
+        seeds=2,
+        epochs=8.0,
+        learning_rate=1e-2,
+        layerwise_decay=1.0,
+        pooling="layers",
+        adam_bias_correction=True,
+        train_batch_size=16,
+        log_steps=16,
+        **dict.fromkeys(rates, 0.0),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -229,15 +226,8 @@ def error(capsys, **values):
 
 
 def bad(tmp_path, pretrained, **values):
-    defaults = {
-        "task": "classification",
-        "encoder": pretrained,
-        "train": table(tmp_path / "train.csv", common.sentiment(8)),
-        "eval": table(tmp_path / "eval.csv", common.sentiment(4)),
-        "output_dir": str(tmp_path / "out"),
-        "max_seq_length": 24,
-    }
-    return {**defaults, **values}
+    options = {"train": 8, "dev": 4, "output_dir": str(tmp_path / "out")}
+    return moods(tmp_path, pretrained, **options) | values
 
 
 @pytest.mark.parametrize(

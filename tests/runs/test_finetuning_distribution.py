@@ -11,7 +11,7 @@ from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, MultiLabel
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.training import AdamW, WarmupPolynomialDecay
-from tests.runs.common import config, run, table
+from tests.runs.common import config, moods, run
 from tests.runs.test_trainer import watch, weights
 from tests.strategy import cpus, two_cpus
 from tests.tasks import common
@@ -95,15 +95,8 @@ def test_devices_give_the_weights_of_one(case, reduction):
 
 @pytest.mark.slow
 def test_a_run_on_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
-    values = {
-        "task": "classification",
-        "encoder": str(common.save_pretrained(tmp_path / "encoder")),
-        "train": table(tmp_path / "train.csv", common.sentiment(32)),
-        "eval": table(tmp_path / "eval.csv", common.sentiment(20, offset=32)),
-        "epochs": 2.0,
-        "max_seq_length": 16,
-        "train_batch_size": 8,
-    }
+    encoder = common.save_pretrained(tmp_path / "encoder")
+    values = moods(tmp_path, encoder, dev=20, epochs=2.0, export_saved_model=True)
     answers = []
     for devices in (1, 2):
         monkeypatch.setattr(finetuning, "strategy_for", lambda name, n=devices: cpus(n))

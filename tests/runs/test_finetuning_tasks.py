@@ -180,8 +180,11 @@ def test_question_answering_tasks_are_built_from_flags(tmp_path):
     assert (task.doc_stride, task.max_seq_length) == (64, 512)
     assert not task.answerability
     assert len(task.examples("dev")) == 4
-    task, _ = built(task="squad1", data_dir=str(tmp_path), answerability="on")
-    assert task.answerability
+    values = {"task": "squad1", "data_dir": str(tmp_path), "null_threshold": 0.5}
+    with pytest.raises(ValueError, match="--null_threshold without --answerability=on"):
+        built(**values)
+    task, _ = built(**values, answerability="on")
+    assert (task.answerability, task.null_threshold) == (True, 0.5)
     task, lines = built(task="squad2", train=str(tmp_path / "train-v1.1.json"))
     assert task.unanswerable
     assert "held out" in lines[0]

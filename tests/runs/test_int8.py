@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score
 from electra_tf.__main__ import main as command
 from electra_tf.runs import finetuning
 from electra_tf.tasks import saved
-from tests.runs.common import config, table
+from tests.runs.common import config, moods
 from tests.serving.test_exports import run_litert, run_onnx
 from tests.tasks import common
 
@@ -20,20 +20,18 @@ RIGHT = [example.label == "pos" for example in EVAL]
 
 @pytest.fixture
 def values(tmp_path, pretrained):
-    return {
-        "task": "classification",
-        "encoder": pretrained,
-        "train": table(tmp_path / "train.csv", common.sentiment(64)),
-        "eval": table(tmp_path / "eval.csv", EVAL),
-        "output_dir": str(tmp_path / "out"),
-        "epochs": 8.0,
-        "learning_rate": 1e-2,
-        "max_seq_length": 16,
-        "train_batch_size": 16,
-        "export_saved_model": False,
-        "export_onnx": True,
-        "export_precision": "int8",
-    }
+    return moods(
+        tmp_path,
+        pretrained,
+        train=64,
+        dev=20,
+        output_dir=str(tmp_path / "out"),
+        epochs=8.0,
+        learning_rate=1e-2,
+        train_batch_size=16,
+        export_onnx=True,
+        export_precision="int8",
+    )
 
 
 def test_a_loss_above_the_limit_is_refused(values, tmp_path):

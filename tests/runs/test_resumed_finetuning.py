@@ -24,20 +24,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def values(tmp_path_factory):
     folder = tmp_path_factory.mktemp("task")
-    return {
-        "task": "classification",
-        "encoder": str(common.save_pretrained(folder / "encoder", dropout=0.1)),
-        "train": table(folder / "train.csv", common.sentiment(32)),
-        "eval": table(folder / "eval.csv", common.sentiment(12, offset=32)),
-        "seeds": 2,
-        "epochs": 2.5,
-        "learning_rate": 3e-3,
-        "keep": "best",
-        "max_seq_length": 16,
-        "train_batch_size": 8,
-        "log_steps": 1,
-        "export_saved_model": False,
-    }
+    encoder = common.save_pretrained(folder / "encoder", dropout=0.1)
+    values = {"seeds": 2, "epochs": 2.5, "learning_rate": 3e-3, "keep": "best"}
+    return runs.moods(folder, encoder, log_steps=1, **values)
 
 
 def run(values, folder, **others):

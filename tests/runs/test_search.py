@@ -15,8 +15,8 @@ from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
 from electra_tf.runs.search import Search, Trial
 from electra_tf.runs.trainer import Trainer
+from tests.runs.common import moods, table
 from tests.runs.common import run as finetune
-from tests.runs.common import table
 from tests.tasks import common
 
 AXES = [
@@ -202,23 +202,21 @@ def test_without_the_package_a_line_says_what_to_install(monkeypatch):
 @pytest.fixture(scope="module")
 def values(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("moods")
-    data = common.sentiment(70)
-    other = {"pos": "neg", "neg": "pos"}
-    wrong = [dataclasses.replace(e, label=other[e.label]) for e in data[50:]]
-    return {
-        "task": "classification",
-        "train": table(folder / "train.csv", data[:50]),
-        "eval": table(folder / "eval.csv", data[50:]),
-        "wrong": table(folder / "wrong.csv", wrong),
-        "encoder": pretrained,
-        "max_seq_length": 10,
-        "epochs": 2.0,
-        "train_batch_size": 16,
-        "learning_rate": 1e-3,
-        "export_saved_model": False,
-        "search": ("learning_rate=1e-3:1e-2", "epochs=2/3", "seed"),
-        "search_trials": 3,
-    }
+    data, other = common.sentiment(20, offset=50), {"pos": "neg", "neg": "pos"}
+    wrong = [dataclasses.replace(e, label=other[e.label]) for e in data]
+    return moods(
+        folder,
+        pretrained,
+        train=50,
+        dev=20,
+        wrong=table(folder / "wrong.csv", wrong),
+        max_seq_length=10,
+        epochs=2.0,
+        train_batch_size=16,
+        learning_rate=1e-3,
+        search=("learning_rate=1e-3:1e-2", "epochs=2/3", "seed"),
+        search_trials=3,
+    )
 
 
 def run(values, folder, **changes):
