@@ -205,6 +205,3 @@ def test_windows_are_as_long_as_the_encoder_allows(pretrained, tmp_path):
     start = finetuning.pretrained(chosen, lambda line: None)
     task, _ = built(task="squad2", train=train)
     assert finetuning.settings(chosen, task, start.encoder).max_seq_length == 64
-    asked = config(task="squad2", train=train, encoder=pretrained, max_seq_length=65)
-    with pytest.raises(ValueError, match="exceeds the 64 positions"):
-        finetuning.settings(asked, task, start.encoder)
