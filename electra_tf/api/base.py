@@ -25,14 +25,20 @@ from electra_tf.api.labels import LabelLookup
 from electra_tf.api.texts import (
     SentenceVectors,
     batch_count,
+    checked_batch_size,
+    column_of,
     columns_of,
     elements,
+    first_element,
     is_batched,
-    plain,
     sliced,
 )
 from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
+from electra_tf.config.finetuning import (
+    FinetuneConfig,
+    FinetuneDataConfig,
+    RecipeConfig,
+)
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
@@ -87,8 +93,13 @@ def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
             or (isinstance(value, str | int) and value == defaults.get(name))
             for name, value in (*enumerate(args), *kwargs.items())
         )
-        if is_bare and presets.task_class(preset) == cls.__name__:
-            return cls.load(preset)
+        if presets.task_class(preset) == cls.__name__:
+            if is_bare:
+                return cls.load(preset)
+            cli.note(
+                f"{preset} holds a trained {cls.__name__}, which gets a new head: to "
+                "restore it, give the folder alone."
+            )
         return from_preset(cls, preset, *args, **kwargs)
 
     return load_or_build
@@ -172,6 +183,8 @@ class TextModel(TaskModel):
 
     # Supported kinds of tasks.
     kinds: ClassVar[tuple[str, ...]] = ()
+    # Keras lacks the attribute until `compile`.
+    optimizer: Any = None
 
     def __init__(
         self,
@@ -222,25 +235,31 @@ class TextModel(TaskModel):
     ) -> Self:
         """Builds a model for a new task with these settings on an encoder."""
         recipe = {name: options.pop(name) for name in _TRAINING if name in options}
+        # Checks the values, as of flags.
         RecipeConfig(**recipe)
+        FinetuneDataConfig(max_seq_length=max_seq_length)
         state = random.getstate()
-        encoder, tokenizer, trained = presets.encoder_and_tokenizer(preset, **options)
-        task = saved.kinds()[kind](name=cls.__name__, source=None, **settings)
-        if recipe.get("head_init") == "probe":
-            frozen.check(task, "head_init")
-        most = encoder.embeddings.max_positions
-        length = max_seq_length or min(task.max_seq_length, trained or most, most)
-        if length > most:
-            raise UserError(
-                f"max_seq_length is {length}, but {preset} has {most} positions: give "
-                f"{most} or less."
+        try:
+            encoder, tokenizer, trained = presets.encoder_and_tokenizer(
+                preset, **options
             )
-        number = random.randrange(2**31) if seed is None else seed
-        # Keras draws the seeds of initializers from this generator.
-        random.seed(number)
-        about, head = {**task.to_json(), "recipe": recipe}, task.head(encoder)
-        model = cls.of(encoder, head, about, tokenizer, length, seed=number)
-        random.setstate(state)
+            task = saved.kinds()[kind](name=cls.__name__, source=None, **settings)
+            if recipe.get("head_init") == "probe":
+                frozen.check(task, "head_init")
+            most = encoder.embeddings.max_positions
+            length = max_seq_length or min(task.max_seq_length, trained or most, most)
+            if length > most:
+                raise UserError(
+                    f"max_seq_length is {length}, but {preset} has {most} positions: "
+                    f"give {most} or less."
+                )
+            number = random.randrange(2**31) if seed is None else seed
+            # Keras draws the seeds of initializers from this generator.
+            random.seed(number)
+            about, head = {**task.to_json(), "recipe": recipe}, task.head(encoder)
+            model = cls.of(encoder, head, about, tokenizer, length, seed=number)
+        finally:
+            random.setstate(state)
         if seed is None:
             # Advances the generator, so that the next model gets another seed.
             random.random()
@@ -344,7 +363,7 @@ class TextModel(TaskModel):
         config = dict(config)
         is_as_compiled = config.pop("schedule", None)
         super().compile_from_config(config)
-        rate = getattr(self.optimizer, "_learning_rate", None)
+        rate = getattr(_unscaled(self.optimizer), "_learning_rate", None)
         if not is_as_compiled and isinstance(rate, WarmupPolynomialDecay):
             # Up to version 0.2, the saved schedule ended with its call of `fit`.
             self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
@@ -415,7 +434,7 @@ class TextModel(TaskModel):
             )
         if isinstance(x, tf.data.Dataset) and _is_encoded(x.element_spec):
             return x
-        first = next(elements(x), None)
+        first = first_element(x)
         if first is None:
             raise UserError("The dataset has no texts.")
         if isinstance(x, Iterator):
@@ -436,7 +455,7 @@ class TextModel(TaskModel):
         self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
     ) -> tf.data.Dataset:
         """Returns batches of rows."""
-        size = _batch_size(batch_size)
+        size = checked_batch_size(batch_size)
         if not len(rows):
             raise UserError(
                 "No text can be trained on: every answer lacks tokens. Check the data, "
@@ -496,7 +515,8 @@ class TextModel(TaskModel):
         labels = None if y is None else self._labels_of(y)
         weights = None
         if sample_weight is not None:
-            weights = np.array(plain(sample_weight, "sample_weight"), np.float32)
+            weights = column_of(sample_weight, "sample_weight")
+            weights = np.array(weights, np.float32)
             if weights.ndim != 1 or not np.all(np.isfinite(weights)):
                 raise UserError(
                     "sample_weight must be one finite number for each text."
@@ -520,9 +540,7 @@ class TextModel(TaskModel):
 
     def _labels_of(self, y: Any) -> list[Any]:
         """Returns a list of one label per text."""
-        if hasattr(y, "columns") and len(y.columns) == 1:
-            y = y[y.columns[0]]
-        return plain(y, "labels")
+        return column_of(y, "labels")
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
         raise NotImplementedError
@@ -561,6 +579,8 @@ class TextModel(TaskModel):
                 weights[self._lookup.index(label, 0)] = weight
             except UserError as error:
                 raise UserError(f"class_weight: {error}") from error
+        if not np.all(np.isfinite(weights)):
+            raise UserError("class_weight must have a finite number for each label.")
 
         def weigh(x: Any, y: tf.Tensor, sample_weight: Any = None) -> tuple:
             own = 1.0 if sample_weight is None else sample_weight
@@ -598,6 +618,12 @@ class TextModel(TaskModel):
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         """
         validation_size = validation_batch_size or batch_size
+        is_read_once = isinstance(x, Iterator) and not steps_per_epoch
+        if is_read_once and epochs - initial_epoch > 1:
+            raise UserError(
+                "A generator is read once, which is one epoch: give steps_per_epoch, "
+                "or a tf.data.Dataset."
+            )
         if is_batched(x):
             dataset = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
             if validation_split:
@@ -617,17 +643,22 @@ class TextModel(TaskModel):
             size = None if is_batched(values[0]) else validation_size
             validation_data = self.preprocess(*values, size)
             _check_labeled(validation_data, "validation_data")
+            if isinstance(values[0], Iterator) and not validation_steps:
+                # A generator is read once and evaluated after every epoch.
+                validation_data = validation_data.cache()
         _check_labeled(dataset, "fit")
         if class_weight is not None:
             dataset = dataset.map(self._weighing(class_weight))
         per_epoch = steps_per_epoch or batch_count(dataset) or batch_count(x)
-        schedule = getattr(self.optimizer, "_learning_rate", None)
+        optimizer = _unscaled(self.optimizer)
+        schedule = getattr(optimizer, "_learning_rate", None)
         schedule = schedule if isinstance(schedule, FitSchedule) else None
         each = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
         sets_rate = any(isinstance(callback, _RATE_CALLBACKS) for callback in each)
         if schedule and per_epoch and not sets_rate:
             total = per_epoch * max(epochs - initial_epoch, 0)
-            schedule.start(int(self.optimizer.iterations.numpy()), total)
+            # Not `iterations`, which counts accumulated gradients as one step.
+            schedule.start(int(optimizer._iterations.numpy()), total)
         try:
             with self._own_errors():
                 return super().fit(
@@ -703,7 +734,7 @@ class TextModel(TaskModel):
                 raise FileNotFoundError(f"No table {x}.")
             examples = self._read(Path(x), {**self.task.get("columns", {}), **kwargs})
             rows = self.preprocessor.rows(examples, training=False)
-            outputs = Outputs(self, _batch_size(batch_size))(rows)
+            outputs = Outputs(self, checked_batch_size(batch_size))(rows)
             answers = self._task.decode(outputs, rows, examples)
             return self._task.score(answers, examples)
         # `fit` passes preprocessed validation data.
@@ -764,7 +795,7 @@ class TextModel(TaskModel):
             )
             self._predictor = rank, Predictor(module)
         _, predictor = self._predictor
-        size = _batch_size(batch_size)
+        size = checked_batch_size(batch_size)
         batches = list(sliced(self._columns(x, size, steps), size))
         verbose = 0 if verbose == "auto" else int(verbose)
         loop = keras.callbacks.CallbackList(
@@ -802,14 +833,14 @@ class TextModel(TaskModel):
     ) -> tuple[list[Any], Rows]:
         """Returns the outputs of the head by feature row, and the rows."""
         rows = self._featurize(columns, None)
-        return Outputs(self, _batch_size(batch_size))(rows), rows
+        return Outputs(self, checked_batch_size(batch_size))(rows), rows
 
     def encode(
         self,
         texts: Any,
         pooling: str = "mean",
         layer: int | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = 64,
     ) -> np.ndarray:
         """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
@@ -914,12 +945,9 @@ def _check_labeled(dataset: tf.data.Dataset, method: str) -> None:
         raise UserError(f"{method} needs labels: give y, or batches with labels.")
 
 
-def _batch_size(given: int | None) -> int:
-    if given is None:
-        return 32
-    if not isinstance(given, int | np.integer) or given < 1:
-        raise UserError(f"batch_size must be a positive integer, got {given!r}.")
-    return int(given)
+def _unscaled(optimizer: Any) -> Any:
+    """Returns the optimizer inside Keras's loss scaling, which float16 adds."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 # Flags of a fine-tuning run that name the columns of its tables.

@@ -132,12 +132,14 @@ class PretrainedModel:
         texts: Any,
         pooling: str = "mean",
         layer: int | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = 64,
     ) -> np.ndarray:
         """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         return self._vectors(texts, pooling, layer, batch_size)
 
-    def predict(self, texts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
+    def predict(
+        self, texts: Any, batch_size: int | None = None
+    ) -> list[dict[str, Any]]:
         """Returns the probability that each token was replaced, for each text.
 
         ``tokens`` are the word pieces, including [CLS] and [SEP]; ``replaced`` has one
@@ -179,7 +181,9 @@ class ExportedModel(Predictor):
         ['label', 'probabilities', 'probability']
     """
 
-    def predict(self, texts: Any, batch_size: int = 32) -> list[dict[str, Any]]:
+    def predict(
+        self, texts: Any, batch_size: int | None = None
+    ) -> list[dict[str, Any]]:
         """Returns the predictions of ``TextModel.predict``."""
         columns = columns_of(texts, self.text_names)
         answers: list[dict[str, Any]] = []

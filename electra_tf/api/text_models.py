@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from electra_tf.api.base import Columns, TextModel, restoring, with_recipe
 from electra_tf.api.labels import label_names
-from electra_tf.api.texts import is_missing, plain, text_of
+from electra_tf.api.texts import is_missing, named, plain, text_of
+from electra_tf.config.finetuning import QuestionAnsweringConfig
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, Rows
 from electra_tf.tasks.sentences import Sentence, split_words
@@ -113,15 +114,16 @@ class TextClassifier(TextModel):
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
     def _labels_of(self, y: Any) -> list[Any]:
-        if self._task.kind == "multilabel" and hasattr(y, "columns"):
-            if sorted(map(str, y.columns)) != sorted(self.labels):
+        table = named(y)
+        if self._task.kind == "multilabel" and isinstance(table, Mapping):
+            columns = {str(name): column for name, column in table.items()}
+            if sorted(columns) != sorted(self.labels):
                 raise UserError(
-                    f"The columns of y are {', '.join(map(str, y.columns))}, not the "
-                    f"labels {', '.join(self.labels)}."
+                    f"The columns of y are {', '.join(columns)}, not the labels "
+                    f"{', '.join(self.labels)}."
                 )
-            names = {str(name): name for name in y.columns}
-            columns = [plain(y[names[name]], name) for name in self.labels]
-            return list(zip(*columns, strict=True))
+            values = [plain(columns[name], name) for name in self.labels]
+            return list(zip(*values, strict=True))
         return super()._labels_of(y)
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
@@ -320,19 +322,25 @@ class QuestionAnswering(TextModel):
         ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset`` for other
         arguments and errors.
         """
-        settings = {
-            "unanswerable": unanswerable,
-            "answerability": unanswerable,
+        lengths = {
             "max_query_length": max_query_length,
             "doc_stride": doc_stride,
             "max_answer_length": max_answer_length,
+        }
+        # Checks the values, as of flags.
+        QuestionAnsweringConfig(**lengths)
+        settings = {
+            "unanswerable": unanswerable,
+            "answerability": unanswerable,
+            **lengths,
         }
         (kind,) = cls.kinds
         options = with_recipe(preset, kind, options)
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
     def _labels_of(self, y: Any) -> list[tuple[str, Any]]:
-        is_table = isinstance(y, Mapping) or hasattr(y, "columns")
+        y = named(y)
+        is_table = isinstance(y, Mapping)
         names = list(y) if is_table else ["answer"]
         if "answer" not in names:
             raise UserError(

@@ -47,7 +47,7 @@ def columns_of(
         ValueError: if a column is missing, a value is not a string, or the columns
             differ in length.
     """
-    texts = _named(texts)
+    texts = named(texts)
     if not isinstance(texts, Mapping | tuple):
         rows = plain(texts, " and ".join(names))
         if rows and all(isinstance(row, Mapping) for row in rows):
@@ -56,8 +56,8 @@ def columns_of(
             texts = _transposed(rows)
         else:
             texts = ([],) * len(names) if not rows else (rows,)
-    elif isinstance(texts, tuple) and len(names) == 1 and len(texts) != 1:
-        texts = (list(texts),) if _is_rows(texts, words) else texts
+    elif isinstance(texts, tuple) and len(names) == 1 and _is_rows(texts, words):
+        texts = (list(texts),)
     if isinstance(texts, Mapping):
         if missing := [name for name in names if name not in texts]:
             raise UserError(
@@ -80,13 +80,13 @@ def columns_of(
     return columns
 
 
-def _named(table: Any) -> Any:
+def named(table: Any) -> Any:
     """Converts a DataFrame, or a table of pyarrow or datasets, to a dictionary."""
     for attribute in ("columns", "column_names"):
         names = getattr(table, attribute, None)
         if names is not None and not isinstance(table, Mapping):
             names = [names] if isinstance(names, str) else list(names)
-            if names and isinstance(names[0], str):
+            if names and isinstance(names[0], str | int):
                 return {name: table[name] for name in names}
     return table
 
@@ -108,8 +108,11 @@ def _is_rows(values: tuple, words: bool) -> bool:
 def plain(values: Any, name: str) -> list[Any]:
     """Converts a column (array, tensor, Series or sequence) to a list.
 
-    Raises ValueError, with the ``name`` of the column, for a single value.
+    Raises ValueError, with the ``name`` of the column, for a single value or a table.
     """
+    if hasattr(values, "columns"):
+        # The elements of a DataFrame are the names of its columns.
+        raise UserError(f"{name} must be one column of unique name, got a table.")
     for method in ("to_list", "to_pylist", "numpy", "tolist"):
         if hasattr(values, method):
             return plain(getattr(values, method)(), name)
@@ -120,6 +123,14 @@ def plain(values: Any, name: str) -> list[Any]:
             f"{values!r:.100}."
         )
     return list(values)
+
+
+def column_of(values: Any, name: str) -> list[Any]:
+    """Converts a column, or the only column of a table, to a list; see ``plain``."""
+    table = named(values)
+    if isinstance(table, Mapping) and len(table) == 1:
+        (values,) = table.values()
+    return plain(values, name)
 
 
 def is_missing(value: Any) -> bool:
@@ -156,12 +167,22 @@ def joined_words(words: Sequence[Any], row: int) -> str:
     return " ".join(strings)
 
 
+def checked_batch_size(given: int | None) -> int:
+    """Returns the batch size, 32 for None; raises ValueError if it is not positive."""
+    if given is None:
+        return 32
+    if not isinstance(given, int | np.integer) or given < 1:
+        raise UserError(f"batch_size must be a positive integer, got {given!r}.")
+    return int(given)
+
+
 def sliced(
-    columns: Mapping[str, list[str]], batch_size: int
+    columns: Mapping[str, list[str]], batch_size: int | None
 ) -> Iterator[dict[str, list[str]]]:
     """Yields columns of at most ``batch_size`` texts."""
-    for start in range(0, len(next(iter(columns.values()))), batch_size):
-        end = start + batch_size
+    size = checked_batch_size(batch_size)
+    for start in range(0, len(next(iter(columns.values()))), size):
+        end = start + size
         yield {name: column[start:end] for name, column in columns.items()}
 
 
@@ -201,7 +222,15 @@ def elements(source: Any, *, shuffle: bool = False) -> Iterator[Element]:
         yield keras.utils.unpack_x_y_sample_weight(element)
 
 
+def first_element(source: Any) -> Element | None:
+    """Returns the first batch, outside of any epoch, or None if there are none."""
+    if isinstance(source, keras.utils.PyDataset):
+        source = iter([] if source.num_batches == 0 else [source[0]])
+    return next(elements(source), None)
+
+
 def _items(source: keras.utils.PyDataset, shuffle: bool) -> Iterator[Any]:
+    source.on_epoch_begin()
     count = source.num_batches
     numbers = itertools.count() if count is None else range(count)
     if shuffle and count is not None:
@@ -242,7 +271,7 @@ class SentenceVectors:
         texts: Any,
         pooling: str = "mean",
         layer: int | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = 64,
         names: Sequence[str] | None = None,
     ) -> np.ndarray:
         """Computes sentence embeddings, float32 [N, D].
@@ -269,6 +298,7 @@ class SentenceVectors:
                 f"layer is {layer}; the encoder has {blocks} blocks: give 0 (input of "
                 f"the first) to {blocks}, a negative number, or None for their average."
             )
+        batch_size = checked_batch_size(batch_size)
         columns = list(columns_of(texts, names or names_of(texts)).values())
         if not columns[0]:
             return np.zeros([0, self._encoder.hidden_size], np.float32)

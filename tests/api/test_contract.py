@@ -6,6 +6,7 @@ tiny and run eagerly, so a cell takes milliseconds.
 
 import copy
 import pickle
+import random
 
 import keras
 import numpy as np
@@ -220,6 +221,9 @@ def test_a_model_is_called_with_token_ids(models, name):
 
 # -- Labels and invalid arguments ------------------------------------------------------
 
+TWICE = pd.DataFrame([["a", "b"], ["c", "d"]], columns=["text", "text"])
+ONE_HOT = pd.DataFrame([[1, 0], [0, 1]], columns=["neg", "pos"])
+
 
 @pytest.mark.parametrize(
     "given",
@@ -243,6 +247,26 @@ def test_both_classes_read_labels_alike(preset, given):
     np.testing.assert_array_equal(weights[:, 1], np.ones([4]))
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_tables_of_labels_are_the_list(models, name):
+    model, x, gold = models[name], TEXTS[name], GOLD[name]
+    expected = tf.nest.flatten(list(model.preprocess(x, bare(gold))))
+    for table in (pd.DataFrame, polars.DataFrame, pyarrow.table):
+        close(list(model.preprocess(x, table(gold))), expected)
+    weights = pd.DataFrame({0: [1.0, 2.0, 3.0, 4.0]})
+    ((*_, found),) = model.preprocess(x, bare(gold), weights)
+    ((*_, expected),) = model.preprocess(x, bare(gold), weights[0].to_list())
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_tuple_of_one_row_is_a_row(models):
+    """Batches of rows are often tuples, and the last one can have one row."""
+    words = tuple(text.split() for text in WORDS)
+    for name, rows in (("TextClassifier", tuple(WORDS)), ("TokenClassifier", words)):
+        predict = models[name].predict
+        close([*predict(rows[:3]), *predict(rows[3:])], predict(list(rows)))
+
+
 @pytest.mark.parametrize(
     ("name", "x", "y", "message"),
     [
@@ -251,6 +275,10 @@ def test_both_classes_read_labels_alike(preset, given):
         ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
         ("TextClassifier", [("a", "b")], [0], "needs text, but got 2 column"),
         ("TextClassifier", [], [], "no texts"),
+        ("TextClassifier", TWICE, None, "text must be one column"),
+        ("TextClassifier", (TWICE.iloc[:, :1],), None, "text must be one column"),
+        # As many columns as texts.
+        ("TextClassifier", ["a", "b"], ONE_HOT, "labels must be one column"),
         ("TokenClassifier", ["a b"], ["O"], "2 words but 1 tags: 'a b'"),
         ("TokenClassifier", ["a b"], ["O Q"], "'Q' is not a label"),
         ("TokenClassifier", ["a b", ""], [["O", "O"], []], "Row 1 has no words"),
@@ -285,6 +313,7 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
         ({"validation_data": (WORDS,)}, "validation_data needs labels"),
         ({"batch_size": 0}, "batch_size must be a positive integer"),
         ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
+        ({"class_weight": {"pos": None}}, "class_weight must have a finite number"),
         ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),
         ({"sample_weight": [1, 2, float("nan"), 1]}, "sample_weight must be"),
     ],
@@ -292,6 +321,27 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
 def test_arguments_of_fit_are_checked(models, options, message):
     with pytest.raises(ValueError, match=message):
         models["TextClassifier"].fit(WORDS, LABELS, **options)
+
+
+def test_a_generator_is_one_epoch(models):
+    with pytest.raises(ValueError, match="give steps_per_epoch"):
+        models["TextClassifier"].fit(iter([(WORDS, LABELS)]), epochs=2)
+
+
+def test_epochs_of_a_py_dataset_begin_and_end(models):
+    calls = []
+
+    class Recorded(PyData):
+        def on_epoch_begin(self):
+            calls.append("begin")
+
+        def on_epoch_end(self):
+            calls.append("end")
+
+    data = Recorded(TEXTS["TextClassifier"], GOLD["TextClassifier"], True)
+    models["TextClassifier"].evaluate(data, verbose=0)
+    models["TextClassifier"].predict(data)
+    assert calls == ["begin", "end"] * 2
 
 
 def test_words_are_those_of_the_graph(models):
@@ -315,6 +365,16 @@ def test_nothing_is_predicted_of_nothing(models):
         models["TextClassifier"].evaluate(empty)
 
 
+def test_a_model_that_is_not_compiled(models):
+    model = models["TextClassifier"]
+    other = type(model).from_config(model.get_config())
+    other.set_weights(model.get_weights())
+    assert other.predict(WORDS) == model.predict(WORDS)
+    close(list(other.preprocess(WORDS)), list(model.preprocess(WORDS)))
+    with pytest.raises(ValueError, match=r"call `compile\(\)`"):
+        other.fit(WORDS, LABELS)
+
+
 def test_seeds_are_left_alone(preset):
     """The head depends on ``seed`` if given, else on Keras's global seed."""
 
@@ -329,6 +389,10 @@ def test_seeds_are_left_alone(preset):
     close((np.random.random(), keras.random.normal([2])), expected)  # noqa: NPY002
     keras.utils.set_random_seed(4)
     assert (head(seed=1) == first).all()
+    state = random.getstate()
+    with pytest.raises(ValueError, match="rate must be"):
+        head(seed=1, head_dropout=2.0)
+    assert random.getstate() == state
     one, other = head(), head()
     assert (one != other).any()
     keras.utils.set_random_seed(4)
@@ -423,6 +487,9 @@ def test_arguments_of_keras_work(models, starts):
     assert {"val_loss", "val_accuracy"} <= held.keys()
     given = model.fit(WORDS, LABELS, None, verbose=0, validation_data=[WORDS, LABELS])
     assert "val_loss" in given.history
+    once = iter([(WORDS, LABELS)])
+    given = model.fit(WORDS, LABELS, epochs=2, verbose=0, validation_data=once)
+    assert len(given.history["val_loss"]) == 2
     restart(model, start)
     heavy = model.test_on_batch(WORDS, LABELS, sample_weight=[2.0, 1, 1, 2])
     restart(model, start)

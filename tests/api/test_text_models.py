@@ -1,4 +1,4 @@
-"""Text models: the contract of KerasHub task classes, and additions to it."""
+"""Text models: training, saving, learning rates and options."""
 
 import warnings
 
@@ -11,7 +11,6 @@ import electra_tf as et
 from electra_tf.tasks import Example, Question, Sentence, saved
 from electra_tf.tasks.batching import make_batch
 from tests.api.common import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS, make
-from tests.layers.helpers import check_config
 
 DATA = {
     "TextClassifier": (WORDS, LABELS),
@@ -22,25 +21,9 @@ DATA = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
-def test_contract(name, preset, tmp_path):
-    """Config, build, eager and symbolic call, training step, saving and loading."""
+def test_a_trained_model_is_saved(name, preset, tmp_path):
+    """tests/test_contracts.py has calls, steps and files on token ids."""
     model = make(name, preset)
-    check_config(model)
-    assert model.built
-    assert len(model.variables) > 10
-    (inputs, *_), *_ = model.preprocess(*DATA[name])
-    ids = {k: inputs[k] for k in ("input_ids", "input_mask", "segment_ids")}
-    eager = model(ids)
-    symbols = {
-        k: keras.Input(x.shape[1:], batch_size=len(x), dtype="int32")
-        for k, x in ids.items()
-    }
-    flat = map(tf.nest.flatten, (eager, model(symbols)))
-    for one, other in zip(*flat, strict=True):
-        # Sizes that depend on the sequence length are unknown symbolically.
-        assert len(one.shape) == len(other.shape)
-        pairs = zip(one.shape, other.shape, strict=True)
-        assert all(known in (None, size) for size, known in pairs)
     before = [w.copy() for w in model.get_weights()]
     history = model.fit(*DATA[name], epochs=2, batch_size=2, verbose=0).history
     assert np.isfinite(history["loss"]).all()
@@ -146,6 +129,21 @@ def test_the_default_rate_ends_with_the_call_of_fit(preset):
     assert max(factors) == 1
     found = rates(model, strings.filter(lambda *row: True))
     assert found[:2] == pytest.approx([peak] * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrapper", ["gradient_accumulation_steps", "float16"])
+def test_the_schedule_restarts_inside_of_other_optimizers(preset, wrapper):
+    model = make("TextClassifier", preset)
+    schedule = et.training.FitSchedule(0.5)
+    if wrapper == "float16":
+        inner = keras.optimizers.SGD(schedule)
+        optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=1.0)
+    else:
+        optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=2)
+    model.compile(optimizer, model.loss, run_eagerly=True)
+    for _ in range(2):
+        assert rates(model, WORDS, LABELS, 1) == [0.5, 0.375, 0.25, 0.125]
 
 
 @pytest.mark.slow
@@ -359,6 +357,10 @@ def test_exports_take_raw_strings(preset, tmp_path):
             for x in ((1, 1), 3, ("a", 1), (0, float("nan")))
         ),
         ({"max_seq_length": 65}, "has 64 positions: give 64 or less"),
+        *(
+            ({"max_seq_length": x}, "max_seq_length must be at least 8, got")
+            for x in (0, -5)
+        ),
         ({"rate": 1}, "Unknown option 'rate'; known are dropout"),
         ({"dropout": 2.0}, "dropout must"),
     ],
@@ -366,3 +368,11 @@ def test_exports_take_raw_strings(preset, tmp_path):
 def test_settings_that_are_not_allowed_are_named(preset, arguments, message):
     with pytest.raises(ValueError, match=message):
         et.TextClassifier.from_preset(preset, **{"labels": ["a", "b"], **arguments})
+
+
+@pytest.mark.parametrize(
+    "name", ["max_query_length", "doc_stride", "max_answer_length"]
+)
+def test_lengths_of_questions_are_positive(preset, name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        et.QuestionAnswering.from_preset(preset, **{name: 0})

@@ -208,7 +208,7 @@ def test_detection(tmp_path):
 
 
 @pytest.mark.slow
-def test_text_models_are_presets(tmp_path):
+def test_text_models_are_presets(tmp_path, capsys):
     preset = common.save_pretrained(tmp_path / "preset", layers=1, dropout=0.0)
     model = et.TokenClassifier.from_preset(preset, ["O", "B-X", "I-X"], seed=1)
     model.enable_lora(2)
@@ -228,6 +228,7 @@ def test_text_models_are_presets(tmp_path):
     tokenizer = keras_hub.models.Tokenizer.from_preset(str(folder))
     assert tuple(tokenizer.get_vocabulary()) == model.vocabulary
     restored = et.TokenClassifier.from_preset(folder)
+    assert "new head" not in capsys.readouterr().err
     merged = model.merge_lora()
     for ours, theirs in zip(merged.weights, restored.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -236,6 +237,7 @@ def test_text_models_are_presets(tmp_path):
     # Another task has a new head on the same encoder.
     short = et.TokenClassifier.from_preset(folder, ["O", "X"], max_seq_length=8)
     assert short.max_seq_length == 8
+    assert "mine holds a trained TokenClassifier" in capsys.readouterr().err
     other = et.TextClassifier.from_preset(folder, ["neg", "pos"], dropout=0.0)
     other.encoder.trainable = False
     other.save_to_preset(tmp_path / "frozen")
