@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 # Runs a converted model on ``ENCODER_INPUTS``.
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+# Files and folders of a SavedModel.
+_SAVED_MODEL = {
+    *("assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"),
+    *("saved_model.pb", "variables"),
+}
 # The newest opset of tf2onnx 1.17; onnxruntime supports it since 1.14.
 _ONNX_OPSET = 18
 
@@ -156,7 +161,7 @@ def export_saved_model(
         model: the fine-tuned model.
         task: its task.
         tokenizer: the tokenizer of training.
-        path: output folder, written atomically; replaced if it exists.
+        path: output folder, written atomically; replaces a SavedModel.
         max_seq_length: maximum number of tokens per row. Default: the task's.
         precision: dtype policy of the exported encoder. Default: the encoder's own.
             "bfloat16" halves the memory, and is faster on processors with bfloat16
@@ -165,6 +170,9 @@ def export_saved_model(
     Returns:
         Largest difference to the model on a test batch, or None if ``precision`` is
         the encoder's own.
+
+    Raises:
+        ValueError: if the folder has other files.
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
@@ -176,6 +184,13 @@ def export_saved_model(
         >>> sorted(et.load("from_parts").predict(["Lovely."])[0]["probabilities"])
         ['bad', 'good']
     """
+    folder = Path(path)
+    others = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if others := sorted(others - _SAVED_MODEL):
+        raise UserError(
+            f"{path} has {', '.join(others[:3])}, and the export would replace the "
+            "folder: name a new one."
+        )
     length = max_seq_length or task.max_seq_length
     exported, difference = model, None
     if precision not in (None, model.encoder.dtype_policy.name):
@@ -370,6 +385,7 @@ def _quantized(model: Any, head: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         # Its warnings do not apply to this graph.
+        disabled = logging.root.manager.disable
         logging.disable(logging.WARNING)
         try:
             quantize_dynamic(
@@ -380,7 +396,7 @@ def _quantized(model: Any, head: str) -> bytes:
                 nodes_to_exclude=[name for name in names if name.startswith(head)],
             )
         finally:
-            logging.disable(logging.NOTSET)
+            logging.disable(disabled)
         return path.read_bytes()
 
 

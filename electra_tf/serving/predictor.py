@@ -166,7 +166,18 @@ def _row(config: PredictConfig, text: str) -> dict[str, str]:
 
 def main(config: PredictConfig, texts: Sequence[str]) -> None:
     """Predicts all texts of the command line in batches."""
+    seconds = {"text_pair": config.text_pair, "context": config.context}
+    given = [name for name, text in seconds.items() if text is not None]
+    if config.input and (texts or given):
+        raise UserError(
+            "--input has all texts: leave --text_pair, --context and other texts out."
+        )
     predictor = Predictor(config.model)
+    if unread := [name for name in given if name not in predictor.text_names]:
+        raise UserError(
+            f"The model reads {' and '.join(predictor.text_names)}: leave "
+            f"--{unread[0]} out."
+        )
     if config.input:
         # Imports tasks, which are not needed otherwise.
         from electra_tf.serving.table import predict_table

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,8 +31,8 @@ def predict_table(
 
     ``predict`` maps a batch of rows, with ``text_names`` as keys, to predictions. The
     output keeps all columns. Predictions whose names are columns get the prefix
-    "predicted_". Raises ValueError if columns are missing, or the table's labels are
-    not labels of this model.
+    "predicted_", until no name is a column. Raises ValueError if columns are missing,
+    or the table's labels are not labels of this model.
     """
     target = Path(config.output) if config.output else None
     if target is not None and target.suffix not in _KINDS:
@@ -43,13 +43,17 @@ def predict_table(
     rows = [row for _, row in table.rows]
     # Before writing, so that wrong labels leave no file.
     scores = score_table(config, columns, answers) if config.label else {}
+    kind = target.suffix if target else ".jsonl"
+    if kind != ".jsonl":
+        rows, answers = ([_flat(row) for row in each] for each in (rows, answers))
+    columns = {*table.columns, *(name for row in rows for name in row)}
     predicted = [
-        row | {f"predicted_{n}" if n in table.columns else n: x for n, x in a.items()}
-        for row, a in zip(rows, answers, strict=True)
+        row | {_unused(name, columns): value for name, value in answer.items()}
+        for row, answer in zip(rows, answers, strict=True)
     ]
     opened = files.open_new(target) if target else contextlib.nullcontext(sys.stdout)
     with opened as file:
-        _write(file, target.suffix if target else ".jsonl", predicted)
+        _write(file, kind, predicted)
     for name, value in scores.items():
         cli.note(f"{name} {value:.2f}")
 
@@ -86,6 +90,12 @@ def answer_table(
     return columns, table, answers
 
 
+def _unused(name: str, columns: Collection[str]) -> str:
+    while name in columns:
+        name = f"predicted_{name}"
+    return name
+
+
 def _write(file: TextIO, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
     if kind == ".jsonl":
         for row in rows:
@@ -93,10 +103,9 @@ def _write(file: TextIO, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
             line = line.encode("utf-8", "replace").decode("utf-8")
             file.write(f"{line if file is not sys.stdout else cli.visible(line)}\n")
         return
-    flat = [_flat(row) for row in rows]
     # JSON Lines rows may lack columns.
-    header = list(dict.fromkeys(name for row in flat for name in row))
-    cells = [header, *([row.get(name, "") for name in header] for row in flat)]
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [header, *([row.get(name, "") for name in header] for row in rows)]
     if kind == ".csv":
         csv.writer(file, lineterminator="\n").writerows(cells)
         return
@@ -118,7 +127,13 @@ def _flat(row: Mapping[str, Any]) -> dict[str, str]:
             cells[name] = "" if value is None else str(value)
         else:
             cells[name] = json.dumps(value, ensure_ascii=False)
-    return cells
+    # JSON can hold lone surrogates, UTF-8 cannot.
+    return {
+        name.encode("utf-8", "replace").decode(): cell.encode(
+            "utf-8", "replace"
+        ).decode()
+        for name, cell in cells.items()
+    }
 
 
 def score_table(

@@ -1,6 +1,7 @@
 """LiteRT and ONNX files against the Keras model, for every kind of task."""
 
 import importlib.util
+import logging
 import sys
 import warnings
 
@@ -50,23 +51,20 @@ def run_onnx(path):
     return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
 
 
-def inputs_of(batch, length, seed):
+def inputs_of(batch, length):
     """Rows of [CLS] a [SEP] b ..., with padding in all but the first."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(length)
     lengths = np.array([length, *random.integers(3, length + 1, batch - 1)])
-    mask = np.arange(length) < lengths[:, None]
-    return {
-        "input_ids": random.integers(0, common.VOCAB_SIZE, [batch, length]) * mask,
-        "input_mask": mask,
-        "segment_ids": mask & (np.arange(length) >= 2),
-    }
+    mask = (np.arange(length) < lengths[:, None]).astype(np.int32)
+    ids = random.integers(0, common.VOCAB_SIZE, mask.shape, np.int32)
+    segments = mask * (np.arange(length, dtype=np.int32) >= 2)
+    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments}
 
 
-def check(task, model, found):
+def check(kind, task, model, found):
     """Checks lengths below and above the beam, and a batch of one."""
     for batch, length in ((1, 3), (3, 12), (2, 40)):
-        inputs = inputs_of(batch, length, seed=length)
-        inputs = {name: a.astype(np.int32) for name, a in inputs.items()}
+        inputs = inputs_of(batch, length)
         outputs = model(inputs, training=False)
         named = outputs if isinstance(outputs, dict) else {"logits": outputs}
         expected = {**named, **task.serving_id_outputs(outputs, inputs)}
@@ -77,17 +75,13 @@ def check(task, model, found):
         expected = task.comparable(expected, length)
         assert expected
         for name, values in task.comparable(returned, length).items():
-            if task_kind(task) == "tagging":
+            if kind == "tagging":
                 # Exported models skip padding; its logits are zeros.
                 real = inputs["input_mask"] == 1
                 assert name != "logits" or not values[~real].any()
                 values, expected[name] = values[real], expected[name][real]
             np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-4)
-        assert set(returned) == OUTPUTS[task_kind(task)]
-
-
-def task_kind(task):
-    return next(kind for kind, make in KINDS.items() if make().name == task.name)
+        assert set(returned) == OUTPUTS[kind]
 
 
 @pytest.mark.slow
@@ -98,7 +92,7 @@ def test_litert_agrees_with_the_model(tmp_path, kind):
     path = str(tmp_path / "model.tflite")
     with warnings.catch_warnings(action="error", category=UserWarning):
         assert serving.export_litert(model, task, path) < 1e-4
-    check(task, model, run_litert(path))
+    check(kind, task, model, run_litert(path))
 
 
 @pytest.mark.slow
@@ -125,7 +119,13 @@ def test_onnx_agrees_with_the_model(tmp_path, kind):
     model.set_weights(noisy)
     path = str(tmp_path / "model.onnx")
     assert serving.export_onnx(model, task, path) < 1e-4
-    check(task, model, run_onnx(path))
+    logging.disable(logging.ERROR)
+    try:
+        serving.export_onnx(model, task, str(tmp_path / "int8.onnx"), "int8")
+        assert logging.root.manager.disable == logging.ERROR
+    finally:
+        logging.disable(logging.NOTSET)
+    check(kind, task, model, run_onnx(path))
     graph = pytest.importorskip("onnx").load(path).graph
     operations = [node.op_type for node in graph.node]
     # One of the embeddings, two of the layer; no other has a reciprocal.

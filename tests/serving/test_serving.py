@@ -186,6 +186,15 @@ def test_endpoints_of_keras(folder, request):
     assert predictor.Predictor(path).text_names == task.text_names
 
 
+def test_a_folder_with_other_files_is_not_replaced(exported, tmp_path):
+    task, model, _ = exported
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(ValueError, match=r"has thesis\.txt, and the export would"):
+        serving.export_saved_model(model, task, common.tokenizer(), str(tmp_path))
+    assert (tmp_path / "thesis.txt").exists()
+
+
 def test_inputs_of_older_models_have_an_order():
     order = predictor._in_order
     assert order(None, ("context", "question")) == ("question", "context")
@@ -275,13 +284,19 @@ def test_predict_from_arguments_lines_and_jsonl(exported, predict, tmp_path):
     (row,) = predict(f"--input={table}")
     assert (row["k"], row["label"]) == (3, 7)
     assert row["note"] == "?"
+    predict(f"--input={table}", f"--output={tmp_path / 'out.csv'}")
+    ((_, written),) = read_table(str(tmp_path / "out.csv")).rows
+    assert written["note"] == "?"
     assert row["predicted_label"] in LABELS
     assert row["probabilities"] == pytest.approx(lines[1]["probabilities"])
 
 
 def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
-    message = "needs text, but text is missing"
-    assert message in predict("good", "--context=a paragraph")
+    for flag in ("--context=a paragraph", "--text_pair=bad"):
+        message = f"The model reads text: leave {flag.partition('=')[0]} out"
+        assert message in predict("good", flag)
+        assert "--input has all texts" in predict("--input=x.csv", flag)
+    assert "--input has all texts" in predict("--input=x.csv", "good")
     message = predict("--batch_size=0", "good")
     assert "--batch_size must be at least 1, got 0" in message
     for folder in (tmp_path, tmp_path / "nothing"):
@@ -384,6 +399,16 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
     if kind != "jsonl":
         shares = [float(row["p(pos)"]) for _, row in written.rows]
         np.testing.assert_allclose(shares, answers[:, 2], atol=1e-5)
+    # Predictions on predictions keep the earlier ones.
+    again = tmp_path / f"again.{kind}"
+    flags[1] = f"--input={out}"
+    assert command(["predict", *flags, f"--output={again}"]) == 0
+    for (_, first), (_, row) in zip(
+        written.rows, read_table(str(again)).rows, strict=True
+    ):
+        assert first.items() <= row.items()
+        assert row["predicted_predicted_label"] == first["predicted_label"]
+        assert len(row) > len(first) + 2
 
 
 def test_tables_that_do_not_fit_are_refused(exported, predict, tmp_path):
@@ -398,6 +423,9 @@ def test_tables_that_do_not_fit_are_refused(exported, predict, tmp_path):
         (["--text=body", "--label=label"], "'b'"),
     ):
         assert message in predict(f"--input={table}", *flags)
+    lines = table.with_suffix(".jsonl")
+    lines.write_text('{"text": "a"}\n{"body": "b"}\n')
+    assert "needs text, but text is missing" in predict(f"--input={lines}")
     assert "--label needs --input" in predict("--label=label", "a text")
     for flags, message in (
         ([model], "--model and --input are required"),
