@@ -1,27 +1,16 @@
 """The gRPC example, through TensorFlow Serving's own stubs."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf.serving import Predictor
+from tests.examples.common import load
 from tests.golden.archive import unpack
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("tensorflow_serving.apis")
-SERVER = Path(__file__).parents[2] / "examples" / "serve" / "grpc_server.py"
 TEXTS = ["a large thing", "", "the small one"]
-
-
-def loaded():
-    """Imports the example."""
-    spec = importlib.util.spec_from_file_location("grpc_server", SERVER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +19,8 @@ def served(tmp_path_factory):
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 
     model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
-    server, port = loaded().start({"mine": str(model / "saved_model")}, 0)
+    start = load("serve/grpc_server.py").start
+    server, port = start({"mine": str(model / "saved_model")}, 0)
     with grpc.insecure_channel(f"localhost:{port}") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         yield stub, Predictor(str(model))
@@ -112,5 +102,5 @@ def test_a_tensor_that_only_claims_to_be_large(served):
 def test_flags_of_the_server(given, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["grpc_server.py", f"--model={given}", "--port=0"])
     with pytest.raises(SystemExit):
-        loaded().main()
+        load("serve/grpc_server.py").main()
     assert "grpc_server.py: error:" in capsys.readouterr().err

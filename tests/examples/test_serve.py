@@ -1,26 +1,22 @@
 """The example server, through its own client."""
 
 import asyncio
-import importlib.util
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from electra_tf.serving import Predictor
+from tests.examples.common import load
 from tests.golden.archive import unpack
 
 testclient = pytest.importorskip("fastapi.testclient")
-APP = Path(__file__).parents[2] / "examples" / "serve" / "app.py"
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """The module, a client and the model's predictions."""
     model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
-    spec = importlib.util.spec_from_file_location("serve_app", APP)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load("serve/app.py")
     with testclient.TestClient(module.create_app(str(model))) as client:
         yield module, client, Predictor(str(model))
 

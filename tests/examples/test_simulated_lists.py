@@ -1,21 +1,16 @@
 """Simulated n-best lists against brute force."""
 
-import importlib.util
 import itertools
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from electra_tf.analysis import score
+from tests.examples.common import load
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "simulated_lists.py"
-SPEC = importlib.util.spec_from_file_location("simulated_lists", SCRIPT)
-simulated = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(simulated)
-
+simulated = load("simulated_lists.py")
 CLASSES = {"a": "vowel", "e": "vowel", "k": "stop", "t": "stop", "s": "fricative"}
 
 

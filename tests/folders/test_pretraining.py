@@ -1,4 +1,4 @@
-"""The folder of a pretraining run: settings, errors and ``--overwrite``."""
+"""The folder of a pretraining run: settings, ``--overwrite`` and recipes."""
 
 import json
 import math
@@ -8,7 +8,12 @@ import pytest
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import (
+    RECIPE,
+    PretrainingFolder,
+    completion,
+    recommended,
+)
 from tests.tasks.common import TOKENS
 
 
@@ -51,18 +56,17 @@ def test_flags_win_and_assumptions_are_said(tmp_path):
     assert len(said) == 1
 
 
-def test_no_vocabulary_is_an_error(tmp_path):
+def test_an_empty_folder(tmp_path):
     folder = PretrainingFolder(tmp_path)
-    assert folder.settings == {}
+    assert folder.settings == folder.held_out() == {}
     assert folder.vocabulary() is None
+    assert folder.metrics() == []
     with pytest.raises(FileNotFoundError, match="No vocabulary at"):
         folder.tokenizer(print)
 
 
 def test_the_last_held_out_numbers(tmp_path):
     folder = PretrainingFolder(tmp_path)
-    assert folder.metrics() == []
-    assert folder.held_out() == {}
     rows = [
         {"step": 1, "eval_loss": 3.0},
         {"step": 2, "eval_loss": 2.0, "eval_auc": None},
@@ -116,8 +120,8 @@ CONFIG = {"encoder": {"layers": 12, "sizes": (1, 2)}, "run": {"log": 1}, "rate":
 
 def test_checkpoints_without_settings_are_refused(tmp_path):
     folder = PretrainingFolder(tmp_path)
-    (tmp_path / "checkpoints").mkdir()
     assert not folder.check_settings(CONFIG)
+    (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "ckpt-5.index").touch()
     with pytest.raises(ValueError, match=r"checkpoints but no config\.json"):
         folder.check_settings(CONFIG)
@@ -126,11 +130,8 @@ def test_checkpoints_without_settings_are_refused(tmp_path):
 
 
 def test_other_settings_are_refused_by_name(tmp_path):
-    assert not PretrainingFolder(tmp_path).check_settings(CONFIG)
-    folder = PretrainingFolder(tmp_path / "new")
+    folder = PretrainingFolder(tmp_path)
     folder.describe(CONFIG)
-    assert folder.check_settings(CONFIG)
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["config.json"]
     changed = {"encoder": {"layers": 6, "sizes": [1, 2]}, "run": {"log": 2}, "x": None}
     with pytest.raises(ValueError, match="other settings") as error:
         folder.check_settings(changed, ("run.*",))
@@ -174,3 +175,40 @@ def test_random_numbers_that_would_change_are_refused(tmp_path, name):
         folder.check_settings({**new, "config": flags})
     folder.describe({**new, "config": flags})
     assert folder.check_settings({**new, "config": flags})
+
+
+def test_a_shipped_encoder_has_a_recipe():
+    flags = recommended("mini")
+    expected = {"dropout": 0, "head_init": "probe", "pooling": "mean"}
+    assert expected.items() <= flags.items()
+    assert flags["learning_rate"] == 3e-4
+    # Tagging heads have no pooling; question answering heads are not linear probes.
+    assert flags.keys() - recommended("mini", "tagging").keys() == {"pooling"}
+    linear = {"pooling", "head_dropout", "head_init"}
+    assert flags.keys() - recommended("mini", "question_answering").keys() == linear
+    lines = []
+    rest = completion("mini", "", {"dropout": 0.1}, lines.append)
+    assert flags.keys() - rest.keys() == {"dropout"}
+    assert "pooling=mean" in lines[0]
+
+
+@pytest.mark.parametrize("encoder", ["mini", "elsewhere"])
+def test_a_pooling_without_an_export_is_named_before_training(encoder):
+    for pooling in ("cls", "mean", "layers"):
+        lines = []
+        completion(encoder, "", {"pooling": pooling}, lines.append)
+        assert any("Hugging Face" in line for line in lines) == (pooling != "cls")
+
+
+def test_other_encoders_have_none(tmp_path):
+    (tmp_path / RECIPE).write_text("{}")
+    (tmp_path / "encoder.keras").touch()
+    for encoder in (tmp_path, tmp_path / "encoder.keras", tmp_path / "none", "a/b"):
+        assert recommended(encoder) == {}
+
+
+@pytest.mark.parametrize("flags", [{"rate": 1}, {"dropout": 2.0}, []])
+def test_a_damaged_recipe_is_an_error_that_names_the_file(tmp_path, flags):
+    (tmp_path / RECIPE).write_text(json.dumps(flags))
+    with pytest.raises(ValueError, match=RECIPE):
+        recommended(tmp_path)
