@@ -86,31 +86,20 @@ def test_a_short_target_is_not_a_length_to_cut_at(segmenting):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "coins", "first", "second"),
+    ("lengths", "coins", "first", "second", "carried"),
     [
         # Budget 62: 30 + 30 stays under it, 30 more does not. The coin selects B.
-        ([30, 30, 30, 38], [0.7], [(0, 30), (1, 30)], [(2, 30), (3, 35)]),
+        ([30, 30, 30, 38], [0.7], [(0, 30), (1, 30)], [(2, 30), (3, 35)], None),
         # The coin selects A. A is now over the budget, so a second coin is not drawn.
-        ([30, 30, 30, 38], [0.3], [(0, 30), (1, 30), (2, 30)], [(3, 35)]),
+        ([30, 30, 30, 38], [0.3], [(0, 30), (1, 30), (2, 30)], [(3, 35)], None),
         # Text order is broken: line 2 joins A after line 1 joins B.
-        ([30, 40, 20, 38], [0.7], [(0, 30), (2, 20)], [(1, 40), (3, 35)]),
+        ([30, 40, 20, 38], [0.7], [(0, 30), (2, 20)], [(1, 40), (3, 35)], None),
         # A long line fills A; B gets the rest of 128 - 3.
-        ([120, 30], [], [(0, 120)], [(1, 5)]),
-        ([126, 30], [], [(0, 126)], []),
-        ([200], [], [(0, 126)], []),
-    ],
-)
-def test_original_rule_by_hand(lengths, coins, first, second):
-    """Segment rule: which line goes where (pitfalls 2 and 3 of docs/fidelity.md)."""
-    found = split_original(lines_of(*lengths), 62, 128, Scripted(coins))
-    assert (runs(found[0]), runs(found[1]), found[2]) == (first, second, [])
-
-
-@pytest.mark.parametrize(
-    ("lengths", "coins", "first", "second", "rest"),
-    [
+        ([120, 30], [], [(0, 120)], [(1, 5)], None),
+        ([126, 30], [], [(0, 126)], [], None),
+        ([200], [], [(0, 126)], [], None),
+        # With carry, text order is kept: line 2 follows line 1 in B.
         ([30, 30, 30, 38], [0.7], [(0, 30), (1, 30)], [(2, 30), (3, 35)], [(3, 3)]),
-        # Text order is kept: line 2 follows line 1 in B.
         ([30, 40, 20, 38], [0.7], [(0, 30)], [(1, 40), (2, 20), (3, 35)], [(3, 3)]),
         # A long line is cut into two segments, and the rest is carried over.
         ([200], [], [(0, 62)], [(0, 63)], [(0, 75)]),
@@ -118,10 +107,15 @@ def test_original_rule_by_hand(lengths, coins, first, second):
         ([50, 20], [0.7], [(0, 50)], [(1, 20)], []),
     ],
 )
-def test_carry_rule_by_hand(lengths, coins, first, second, rest):
-    found = split_carry(lines_of(*lengths), 62, 128, Scripted(coins))
+def test_original_rule_by_hand(lengths, coins, first, second, carried):
+    """Segment rule: which line goes where (pitfalls 2 and 3 of docs/fidelity.md).
+
+    The rest is discarded (None), or carried over.
+    """
+    split = split_original if carried is None else split_carry
+    found = split(lines_of(*lengths), 62, 128, Scripted(coins))
     assert (runs(found[0]), runs(found[1])) == (first, second)
-    assert [run for line in found[2] for run in runs(line)] == rest
+    assert [run for line in found[2] for run in runs(line)] == (carried or [])
 
 
 @pytest.mark.parametrize(

@@ -45,27 +45,30 @@ def _quiet(line):
     del line
 
 
-def _table(name, content, **options):
+def _file(name, content, read):
     def make(folder):
         path = folder / name
-        source = TableSource(
-            files={"train": str(path)},
-            **{"text": ("text",), "label": ("label",), "kind": "classification"}
-            | options,
-        )
-        return path, content, lambda: source("train")
+        return path, content, lambda: read(str(path))
 
     return make
+
+
+def _table(name, content, **options):
+    about = {"text": ("text",), "label": ("label",), "kind": "classification"}
+
+    def read(path):
+        TableSource(files={"train": path}, **about | options)("train")
+
+    return _file(name, content, read)
 
 
 def _sentences(name, content, words, tags):
-    def make(folder):
-        path = folder / name
-        columns = {"word_column": words, "tag_column": tags}
-        source = SentenceSource(files={"train": str(path)}, **columns)
-        return path, content, lambda: source("train")
+    columns = {"word_column": words, "tag_column": tags}
 
-    return make
+    def read(path):
+        SentenceSource(files={"train": path}, **columns)("train")
+
+    return _file(name, content, read)
 
 
 def _squad(folder):
@@ -78,14 +81,6 @@ def _squad(folder):
     files = {"train": [str(path)], "test": [str(path)]}
     source = SquadSource(files=files, unanswerable=True, log=_quiet)
     return path, content.encode(), lambda: (source("train"), source("test"))
-
-
-def _file(name, content, read):
-    def make(folder):
-        path = folder / name
-        return path, content, lambda: read(str(path))
-
-    return make
 
 
 def _naming(path, read, *arguments):
@@ -138,15 +133,13 @@ def _settings(folder):
 
 def _task(described):
     """task.json of a fine-tuned model, with the files that resuming reads."""
-
-    def make(folder):
-        path = folder / "task.json"
-        about = {"text_names": ["text"], "max_seq_length": 32, "lower_case": True}
-        about |= {"strip_accents": True, "vocabulary_sha256": "ab", **described}
-        home = FinetuningFolder(folder)
-        return path, json.dumps(about).encode(), home.about
-
-    return make
+    about = {"text_names": ["text"], "max_seq_length": 32, "lower_case": True}
+    about |= {"strip_accents": True, "vocabulary_sha256": "ab", **described}
+    return _file(
+        "task.json",
+        json.dumps(about).encode(),
+        lambda path: FinetuningFolder(Path(path).parent).about(),
+    )
 
 
 def _results(folder):
@@ -187,12 +180,9 @@ def _done(folder):
     return path, path.read_bytes(), home.done
 
 
-def _tuning_log(folder):
-    """metrics.jsonl of a fine-tuning run that resumes."""
-    path = folder / "metrics.jsonl"
-    content = b'{"seed": 0, "step": 5, "loss": 1.5}\n{"seed": 0, "epoch": 1}\n'
-    home = FinetuningFolder(folder)
-    return path, content, lambda: home.forget(0, step=4, epoch=1)
+def _tuning_log(path):
+    """Reads metrics.jsonl of a fine-tuning run that resumes."""
+    FinetuningFolder(Path(path).parent).forget(0, step=4, epoch=1)
 
 
 def _metrics(folder):
@@ -303,7 +293,11 @@ PARSERS = {
     "results.json": _results,
     "search.json": _search,
     "done-0.json": _done,
-    "metrics.jsonl (task)": _tuning_log,
+    "metrics.jsonl (task)": _file(
+        "metrics.jsonl",
+        b'{"seed": 0, "step": 5, "loss": 1.5}\n{"seed": 0, "epoch": 1}\n',
+        _tuning_log,
+    ),
     "model.safetensors": _hugging_face("model.safetensors", tensor_files.read_tensors),
     "manifest.json": _manifest,
     "TFRecords": _tfrecords,

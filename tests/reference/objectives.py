@@ -29,23 +29,27 @@ def token_probabilities(hidden, head, table):
     return softmax(table @ wide + head["output_bias"])
 
 
+def chosen(positions, used):
+    """Row and position of every used slot."""
+    return [(row, positions[row, slot]) for row, slot in np.argwhere(used)]
+
+
 def detection_at_masked(logits, original, corrupted, positions, used):
     """ELECTRA 15%: predicts whether the token was replaced, at every used slot."""
-    found = []
-    for row, slot in np.argwhere(used):
-        at = positions[row, slot]
-        replaced = original[row, at] != corrupted[row, at]
-        found.append(binary_entropy(replaced, logits[row, at]))
-    return np.mean(found)
+    return np.mean(
+        [
+            binary_entropy(original[place] != corrupted[place], logits[place])
+            for place in chosen(positions, used)
+        ]
+    )
 
 
 def replace_mlm(hidden, head, table, original, positions, used):
     """Replace MLM: predicts the original token, at every used slot."""
     found = []
-    for row, slot in np.argwhere(used):
-        at = positions[row, slot]
-        probabilities = token_probabilities(hidden[row, at], head, table)
-        found.append(-np.log(probabilities[original[row, at]]))
+    for place in chosen(positions, used):
+        probabilities = token_probabilities(hidden[place], head, table)
+        found.append(-np.log(probabilities[original[place]]))
     return np.mean(found)
 
 
