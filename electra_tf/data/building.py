@@ -77,6 +77,11 @@ def build(
         wanted["decontaminate"] = corpora.corpus_hash(evaluation)
     if config.vocab_file and not vocabulary:
         vocabulary = Vocabulary.load(config.vocab_file)
+        if config.vocab_size not in (RecordsConfig.vocab_size, len(vocabulary)):
+            log(
+                f"warning: --vocab_size={config.vocab_size} has no effect: "
+                f"{config.vocab_file} has {len(vocabulary)} tokens."
+            )
     vocabulary = vocabulary or prepare_vocabulary(
         config.corpus,
         folder / "vocab.txt",
@@ -300,7 +305,7 @@ def prepare_vocabulary(
 
     Compares the training settings and the hash of the text with ``vocab.txt.json``, but
     skips the hash if the folder has finished records. Trains on a sample of 256 MB if
-    the corpus is larger. ``overwrite`` retrains if the settings differ.
+    the files are larger. ``overwrite`` retrains if the settings differ.
 
     Raises ``ValueError`` if the file or the corpus is not usable, or the file has more
     than ``size`` tokens or other settings.
