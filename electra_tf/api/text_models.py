@@ -18,7 +18,6 @@ import tensorflow as tf
 from electra_tf.api.base import Columns, TextModel, restoring, with_recipe
 from electra_tf.api.labels import label_names
 from electra_tf.api.texts import is_missing, named, plain, text_of
-from electra_tf.config.finetuning import QuestionAnsweringConfig
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, Rows
 from electra_tf.tasks.sentences import Sentence, split_words
@@ -322,17 +321,12 @@ class QuestionAnswering(TextModel):
         ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset`` for other
         arguments and errors.
         """
-        lengths = {
-            "max_query_length": max_query_length,
-            "doc_stride": doc_stride,
-            "max_answer_length": max_answer_length,
-        }
-        # Checks the values, as of flags.
-        QuestionAnsweringConfig(**lengths)
         settings = {
             "unanswerable": unanswerable,
             "answerability": unanswerable,
-            **lengths,
+            "max_query_length": max_query_length,
+            "doc_stride": doc_stride,
+            "max_answer_length": max_answer_length,
         }
         (kind,) = cls.kinds
         options = with_recipe(preset, kind, options)

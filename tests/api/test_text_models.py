@@ -368,11 +368,3 @@ def test_exports_take_raw_strings(preset, tmp_path):
 def test_settings_that_are_not_allowed_are_named(preset, arguments, message):
     with pytest.raises(ValueError, match=message):
         et.TextClassifier.from_preset(preset, **{"labels": ["a", "b"], **arguments})
-
-
-@pytest.mark.parametrize(
-    "name", ["max_query_length", "doc_stride", "max_answer_length"]
-)
-def test_lengths_of_questions_are_positive(preset, name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-        et.QuestionAnswering.from_preset(preset, **{name: 0})

@@ -25,8 +25,6 @@ from tests.tasks.test_encoding import HARD
 
 LENGTH = 24
 ROOT = Path(__file__).parents[2]
-
-
 LABELS = ("neg", "n\u00e9utral", "pos")
 
 
@@ -83,17 +81,6 @@ sys.exit(1 if ours else 0)
 """
 
 
-def served_in_a_fresh_process(path, **texts):
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, path, json.dumps(texts)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.mark.slow
 def test_fresh_process_gives_the_answers_that_are_scored(paired):
     """tests/runs/test_finetuning_tasks.py has tags and answers to questions."""
@@ -103,7 +90,15 @@ def test_fresh_process_gives_the_answers_that_are_scored(paired):
     rows, in_batches = python_answers(task, model, *columns)
     order = np.argsort(rows.lengths, kind="stable")
     columns = [[column[number] for number in order] for column in columns]
-    found = served_in_a_fresh_process(path, text=columns[0], text_pair=columns[1])
+    texts = json.dumps(dict(zip(task.text_names, columns, strict=True)))
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, path, texts],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
     # One batch in the order of Outputs, for the same matrix products.
     rows, together = python_answers(task, model, *columns, batch_size=len(HARD))
     np.testing.assert_array_equal(np.float32(found["probabilities"]), together)
