@@ -59,11 +59,15 @@ def run(
     inputs do not fit or another process runs in the folder, OSError if files or other
     workers of the job are missing, FloatingPointError if the loss is not finite.
     """
-    ready = prepare(config, log, objective)
-    if ready is None:
-        return cli.OK
-    workers = naming_lost_workers(ready.model.distribute_strategy)
-    with ready.lock, ready.data.naming_damage(), workers:
+    with contextlib.ExitStack() as stack:
+        # Building the models sets Keras's global policy.
+        stack.callback(keras.config.set_dtype_policy, keras.config.dtype_policy())
+        ready = prepare(config, log, objective)
+        if ready is None:
+            return cli.OK
+        stack.enter_context(ready.lock)
+        stack.enter_context(ready.data.naming_damage())
+        stack.enter_context(naming_lost_workers(ready.model.distribute_strategy))
         signal = train(ready)
         if signal:
             log(f"{signal}: {callbacks.SAVED_AND_STOPPED}")
