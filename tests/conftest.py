@@ -23,6 +23,8 @@ import keras
 import pytest
 import tensorflow as tf
 
+from tests.locks import lock_holder  # noqa: F401
+
 _CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(
     _CPU, [tf.config.LogicalDeviceConfiguration()] * 4

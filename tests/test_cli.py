@@ -19,6 +19,7 @@ from electra_tf.__main__ import main as command
 from electra_tf.config.fields import Group, field, fields, flag_name, from_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
+from tests.training.test_sinks import Terminal
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"one": "the first", "two": "the second"}
@@ -257,10 +258,6 @@ def test_errors_of_tensorflow_come_without_their_graph():
 
 
 def test_live_progress_writes_over_its_line():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     stream = Terminal()
     progress = cli.Progress(1000, stream=stream, done=500, unit="B", scale=True)
     progress.update(500)

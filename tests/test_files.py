@@ -127,6 +127,16 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kill_in(function, folder):
+    """Runs a function that kills its process."""
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=function, args=(folder,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    return process
+
+
 def kill_between(parent):
     """Replaces a folder; the process is killed between the two renames."""
     rename = os.replace
@@ -139,11 +149,7 @@ def kill_between(parent):
 def test_killed_while_a_folder_takes_the_place_of_another(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "inside").write_text("old")
-    spawn = multiprocessing.get_context("spawn")
-    process = spawn.Process(target=kill_between, args=(tmp_path,))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    kill_in(kill_between, tmp_path)
     there = tmp_path / "folder" / "inside"
     assert not there.exists()
     assert len(list(tmp_path.iterdir())) == 2
@@ -159,11 +165,7 @@ def leave(folder):
 
 
 def test_whoever_writes_next_removes_what_a_dead_process_left(tmp_path):
-    process = multiprocessing.get_context("spawn").Process(
-        target=leave, args=(tmp_path,)
-    )
-    process.start()
-    process.join()
+    process = kill_in(leave, tmp_path)
     (left,) = tmp_path.iterdir()
     # Processes of another host cannot be checked.
     others = tmp_path / f".other.part-{process.pid}-00000000.txt"
@@ -199,37 +201,16 @@ def test_what_does_not_fit_is_not_begun(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def hold(folder, held, release):
-    with files.owned(folder):
-        held.set()
-        release.wait(60)
-
-
-@pytest.fixture
-def other(tmp_path):
-    """A process that holds the lock of the folder until ``release`` or a kill."""
-    spawn = multiprocessing.get_context("spawn")
-    held, release = spawn.Event(), spawn.Event()
-    process = spawn.Process(target=hold, args=(tmp_path, held, release))
-    process.start()
-    assert held.wait(60)
-    yield process, release
-    # Setting an event with a killed waiter would block.
-    if process.is_alive():
-        release.set()
-    process.join()
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_second_owner_waits_for_the_first_or_is_told_who_it_is(
-    tmp_path, other, killed
+    tmp_path, lock_holder, killed
 ):
-    process, release = other
+    process, release = lock_holder
     said = []
 
     def log(text):
         said.append(text)
-        os.kill(process.pid, signal.SIGKILL) if killed else release.set()
+        process.kill() if killed else release.set()
 
     with pytest.raises(ValueError, match=f"process {process.pid} on .* is working in"):
         files.owned(tmp_path).__enter__()

@@ -1,5 +1,7 @@
 """Tiny models and batches for several tests."""
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -43,6 +45,11 @@ def batch(lengths=(24, 9, 17, 5), *, seed=0, vocab=VOCAB, **masking):
 def numpy(tensors):
     """Returns a dictionary of arrays."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def count(variables):
+    """Returns the number of parameters."""
+    return sum(math.prod(variable.shape) for variable in variables)
 
 
 def dataset(steps, lengths=(24, 9, 17, 5), **masking):

@@ -199,5 +199,4 @@ def test_killed_twice_and_rerun_equals_uninterrupted(table, whole, tmp_path):
     assert rows(tmp_path) == expected != []
     for name in ("electra/seed-0/encoder.keras", "mlm/seed-0/encoder.keras"):
         pair = (weights(folder / "runs" / name) for folder in (whole[0], tmp_path))
-        for one, other in zip(*pair, strict=True):
-            np.testing.assert_array_equal(one, other)
+        np.testing.assert_equal(*pair)

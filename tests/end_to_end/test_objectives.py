@@ -18,51 +18,22 @@ FILES = (
     "mask_with_replacement",
     "mlm_85_15",
 )
-SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
 COMBINATIONS = {
-    "electra_15_two_tower_gdes": [
-        "--objective=electra_15",
-        "--generator=two_tower",
-        "--sharing=gdes",
-    ],
-    "two_tower_token_clean_samples": [
-        "--generator=two_tower",
-        "--sharing=token",
-        "--nosampling_dropout",
-        "--sentence_weight=1",
-    ],
-    "two_stage_gdes_replace_mlm": [
-        "--training=two_stage",
-        "--sharing=gdes",
-        "--objective=replace_mlm",
-        *SAME_SIZE,
-    ],
-    "electric_gdes_spans_decay": [
-        "--objective=electric",
-        "--sharing=gdes",
-        "--mask_select=spans",
-        "--mask_rate=0.4",
-        "--final_mask_rate=0.1",
-    ],
-    "unigram_all_tokens_sentence": [
-        "--generator=unigram",
-        "--objective=all_tokens_mlm",
-        "--sentence_weight=1",
-        "--temperature=2",
-    ],
-    "gumbel_gdes_whole_words": [
-        "--training=gumbel",
-        "--sharing=gdes",
-        "--mask_select=whole_words",
-        "--generator_learning_rate=1e-4",
-    ],
-    "reinforce_token_rare": [
-        "--training=reinforce",
-        "--sharing=token",
-        "--mask_select=rare_tokens",
-        "--disallow_correct",
-    ],
-    "mlm_spans": ["--objective=mlm", "--mask_select=spans", "--mask_rule=bert"],
+    "electra_15_two_tower_gdes": "--objective=electra_15 --generator=two_tower "
+    "--sharing=gdes",
+    "two_tower_token_clean_samples": "--generator=two_tower --sharing=token "
+    "--nosampling_dropout --sentence_weight=1",
+    "two_stage_gdes_replace_mlm": "--training=two_stage --sharing=gdes "
+    "--objective=replace_mlm --generator_hidden_size=1 --generator_layers=1",
+    "electric_gdes_spans_decay": "--objective=electric --sharing=gdes "
+    "--mask_select=spans --mask_rate=0.4 --final_mask_rate=0.1",
+    "unigram_all_tokens_sentence": "--generator=unigram --objective=all_tokens_mlm "
+    "--sentence_weight=1 --temperature=2",
+    "gumbel_gdes_whole_words": "--training=gumbel --sharing=gdes "
+    "--mask_select=whole_words --generator_learning_rate=1e-4",
+    "reinforce_token_rare": "--training=reinforce --sharing=token "
+    "--mask_select=rare_tokens --disallow_correct",
+    "mlm_spans": "--objective=mlm --mask_select=spans --mask_rule=bert",
 }
 # A metric of each kind of discriminator, and a word in its samples.
 DETECTS = ("discriminator_auc", "P(replaced) %")
@@ -119,7 +90,7 @@ def test_flagfiles_run_and_leave_everything(
 
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_combinations_run_and_are_restored(name, text, tmp_path):
-    arguments = ["--dropout=0.1", *COMBINATIONS[name]]
+    arguments = ["--dropout=0.1", *COMBINATIONS[name].split()]
     check(text, tmp_path, arguments)
     before = in_process.rows(tmp_path)
     assert any("eval_loss" in row for row in before)

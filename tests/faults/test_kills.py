@@ -10,12 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.end_to_end.test_pretraining import (
-    ROOT,
-    SIZES,
-    assert_same_bits,
-    final_weights,
-)
+from tests.end_to_end.test_pretraining import ROOT, SIZES, final_weights
 
 STEPS = 20
 # Place, number of the call, seconds after its start; in the order of the run.
@@ -107,15 +102,12 @@ def test_kills_end_as_one_undisturbed_run(text, tmp_path, server):
     code, said = server(flags_of(text, folder))
     assert code == 0, said
     assert f"trained to its last step, {STEPS}" in said
-    assert_same_bits(final_weights(folder, STEPS), final_weights(whole, STEPS))
+    ended = final_weights(folder, STEPS)
+    np.testing.assert_equal(ended, final_weights(whole, STEPS))
     assert digests(folder) == digests(whole) != {}
     for name in ("encoder", "discriminator", "generator"):
-        one, other = (
-            keras.saving.load_model(home / f"{name}.keras").get_weights()
-            for home in (folder, whole)
-        )
-        for first, second in zip(one, other, strict=True):
-            np.testing.assert_array_equal(first, second)
+        models = (keras.models.load_model(x / f"{name}.keras") for x in (folder, whole))
+        np.testing.assert_equal(*(model.get_weights() for model in models))
     assert (folder / "samples.txt").read_text() == (whole / "samples.txt").read_text()
     left = {path.name for path in folder.rglob("*") if ".part-" in path.name}
     assert not left

@@ -30,14 +30,6 @@ from electra_tf.config.records import RecordsConfig
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = ("run_pretraining", "run_finetuning")
-MODULES = (
-    "compare",
-    "records",
-    "convert",
-    "inspect",
-    "predict",
-    "doctor",
-)
 
 
 def line(name, *arguments):

@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import io
-import json
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from electra_tf.runs import curves, pretraining
 from electra_tf.training.sinks import Progress, metric_cards
 from tests import tiny
 from tests.end_to_end.conftest import text  # noqa: F401
-from tests.end_to_end.in_process import config_of
+from tests.end_to_end.in_process import config_of, rows
 
 DOC = Path(__file__).parents[2] / "docs" / "extending.md"
 CODE, RUN, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
@@ -62,8 +61,7 @@ def test_a_run_trains_and_reports_it(text, drawn, tmp_path, monkeypatch):  # noq
         epochs = [*csv.DictReader(file)]
     assert [row["epoch"] for row in epochs] == ["0", "1"]
     assert all(float(row["val_drawn_loss"]) > 0 for row in epochs)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    logged = [json.loads(line) for line in lines]
+    logged = rows(tmp_path)
     assert [row["step"] for row in logged if "drawn_loss" in row] == [1, 2, 3, 4, 5, 6]
     assert any("eval_drawn_right" in row for row in logged)
     assert re.search(r"\ndrawn_right +\d\.\d{4}\n", "\n".join(messages))

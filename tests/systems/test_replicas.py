@@ -118,15 +118,12 @@ def assert_same(name, cut, steps, lengths=LENGTHS):
 
 
 def test_every_row_is_in_a_system():
-    for kind, table in (
-        ("sharing", validation.SHARINGS),
-        ("training", validation.TRAININGS),
+    for kind, default, table in (
+        ("objective", "electra", validation.OBJECTIVES),
+        ("sharing", "tied", validation.SHARINGS),
+        ("training", "joint", validation.TRAININGS),
     ):
-        default = {"sharing": "tied", "training": "joint"}[kind]
-        assert {x.get(kind, default) for x in SYSTEMS.values()} == set(table)
-    assert {x.get("objective", "electra") for x in SYSTEMS.values()} == set(
-        validation.OBJECTIVES
-    )
+        assert {x.get(kind, default) for x in SYSTEMS.values()} == {*table}
 
 
 @pytest.mark.slow

@@ -12,16 +12,20 @@ from electra_tf.training.schedules import (
 from tests.reference import optimizer as reference
 
 
+def values(schedule, steps):
+    return [float(schedule(tf.constant(step, tf.int64))) for step in steps]
+
+
 def test_hand_worked_product():
     """Warm-up multiplied by decay; 0 at step 0 (pitfall 30 of docs/fidelity.md)."""
     schedule = WarmupPolynomialDecay(1.0, 100, warmup_steps=10)
-    rates = [float(schedule(step)) for step in (0, 5, 10, 50, 99, 100, 1000)]
+    rates = values(schedule, (0, 5, 10, 50, 99, 100, 1000))
     np.testing.assert_allclose(rates, [0, 0.475, 0.9, 0.5, 0.01, 0, 0], atol=1e-7)
 
 
 def test_hand_worked_sequential():
     schedule = WarmupPolynomialDecay(1.0, 110, warmup_steps=10, combine="sequential")
-    rates = [float(schedule(step)) for step in (0, 5, 10, 60, 110, 111)]
+    rates = values(schedule, (0, 5, 10, 60, 110, 111))
     np.testing.assert_allclose(rates, [0, 0.5, 1.0, 0.5, 0, 0], atol=1e-7)
 
 
@@ -34,8 +38,9 @@ def test_equals_reference(power, end, warmup):
         reference.learning_rate(s, 3e-4, 40, warmup, power, end * 3e-4)
         for s in range(45)
     ]
-    got = [float(schedule(tf.constant(s, tf.int64))) for s in range(45)]
-    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        values(schedule, range(45)), expected, rtol=1e-6, atol=1e-12
+    )
 
 
 def test_float32_is_enough_for_four_million_steps():
@@ -68,10 +73,6 @@ def test_no_warmup_is_finite_in_a_compiled_function():
 def test_errors(kwargs, message):
     with pytest.raises(ValueError, match=message):
         WarmupPolynomialDecay(1.0, **kwargs)
-
-
-def values(schedule, steps):
-    return [float(schedule(tf.constant(step, tf.int64))) for step in steps]
 
 
 def test_linear_change():
