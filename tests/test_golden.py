@@ -378,7 +378,7 @@ def test_a_finished_run_is_a_start(runs):
 
 def test_a_finished_task_is_not_replaced(runs):
     before = (runs / "task" / "results.json").read_bytes()
-    code, _, said = commands.call("run_finetuning", *recipes.FINETUNING)
+    code, _, said = commands.call("run_finetuning", *recipes.FINETUNING.split())
     assert code == 1
     assert "task holds a finished run: pass --overwrite" in said
     assert (runs / "task" / "results.json").read_bytes() == before
@@ -386,7 +386,7 @@ def test_a_finished_task_is_not_replaced(runs):
 
 @pytest.mark.slow
 def test_a_task_is_fine_tuned_as_it_was(runs, stored):
-    flags = (*recipes.FINETUNING, "--overwrite")
+    flags = (*recipes.FINETUNING.split(), "--overwrite")
     code, output, said = commands.call("run_finetuning", *flags)
     # The exit code is new: 1 if every seed failed. Files have new entries.
     assert code == ("every seed failed" in output + said), said

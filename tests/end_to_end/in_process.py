@@ -15,7 +15,7 @@ def config_of(text, model_dir, *arguments):
     middle = arguments.index("--") if "--" in arguments else 0
     return parse(
         *arguments[:middle],
-        *(flag for flag in SIZES if "generator" not in flag or not middle),
+        *(flag for flag in SIZES.split() if "generator" not in flag or not middle),
         "--num_train_steps=6",
         "--save_checkpoint_steps=2",
         "--log_steps=1",

@@ -44,7 +44,7 @@ def command(text, output_dir, *flags):
         "compare",
         f"--data_root={text}",
         f"--output_dir={output_dir}",
-        f"--pretrain={' '.join(SIZES)}",
+        f"--pretrain={' '.join(SIZES.split())}",
         "--pretrain=--corpus={data}/text.txt --vocab_file={data}/vocab.txt",
         "--system=electra:",
         "--system=mlm: --objective=mlm --mask_rule=bert",

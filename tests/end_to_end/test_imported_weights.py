@@ -17,17 +17,11 @@ from tests.reference import google_tf1 as reference
 from tests.reference import step
 
 HEADS = {"electra": 2, "generator": 1}
-FLAGS = [
-    *SIZES,
-    "--num_layers=2",
-    "--num_train_steps=2",
-    "--log_steps=1",
-    "--max_eval_batches=1",
-    "--dropout=0",
-    "--attention_dropout=0",
-    # Samples the most probable token, so the reference needs no random numbers.
-    "--temperature=1e-6",
-]
+# Samples the most probable token, so the reference needs no random numbers.
+FLAGS = f"""
+{SIZES} --num_layers=2 --num_train_steps=2 --log_steps=1 --max_eval_batches=1
+--dropout=0 --attention_dropout=0 --temperature=1e-6
+"""
 
 
 def run(command, *arguments, expect=0):
@@ -69,7 +63,7 @@ def imported(text, tmp_path_factory):
 def pretrain(text, model_dir, imported, *flags, expect=0):
     return run(
         "run_pretraining",
-        *FLAGS,
+        *FLAGS.split(),
         f"--corpus={text / 'text.txt'}",
         f"--model_dir={model_dir}",
         f"--init_from={imported}",

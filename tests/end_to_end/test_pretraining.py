@@ -14,31 +14,19 @@ import tensorflow as tf
 from tests.golden import commands
 
 ROOT = Path(__file__).parent.parent.parent
-SIZES = [
-    "--num_train_steps=30",
-    "--train_batch_size=8",
-    "--eval_batch_size=8",
-    "--max_seq_length=32",
-    "--max_positions=32",
-    "--num_layers=1",
-    "--hidden_size=32",
-    "--num_heads=2",
-    "--intermediate_size=64",
-    "--embedding_size=16",
-    "--generator_hidden_size=0.5",
-    "--warmup_steps=5",
-    "--learning_rate=1e-3",
-    "--log_steps=10",
-    "--eval_steps=0",
-    "--save_checkpoint_steps=5",
-]
+SIZES = """
+--num_train_steps=30 --train_batch_size=8 --eval_batch_size=8 --max_seq_length=32
+--max_positions=32 --num_layers=1 --hidden_size=32 --num_heads=2 --intermediate_size=64
+--embedding_size=16 --generator_hidden_size=0.5 --warmup_steps=5 --learning_rate=1e-3
+--log_steps=10 --eval_steps=0 --save_checkpoint_steps=5
+"""
 
 
 def command(text, model_dir, *flags):
     return [
         sys.executable,
         str(ROOT / "run_pretraining.py"),
-        *SIZES,
+        *SIZES.split(),
         f"--corpus={text / 'text.txt'}",
         f"--vocab_file={text / 'vocab.txt'}",
         f"--data_dir={text / 'data'}",

@@ -63,7 +63,7 @@ def server():
 def flags_of(text, folder):
     """Flags of a run with vocabulary, records, checkpoints and models in its folder."""
     return [
-        *SIZES,
+        *SIZES.split(),
         f"--num_train_steps={STEPS}",
         "--save_checkpoint_steps=1",
         "--eval_steps=4",

@@ -2,32 +2,15 @@
 
 import json
 
-SIZES = (
-    "--num_train_steps=12",
-    "--train_batch_size=8",
-    "--eval_batch_size=8",
-    "--max_seq_length=24",
-    "--max_positions=32",
-    "--num_layers=2",
-    "--hidden_size=16",
-    "--num_heads=2",
-    "--intermediate_size=32",
-    "--embedding_size=8",
-    "--generator_hidden_size=0.5",
-    # Large weights, so that outputs differ between texts after a few steps.
-    "--initializer_range=0.3",
-    "--warmup_steps=3",
-    "--learning_rate=1e-3",
-    "--log_steps=1",
-    "--eval_steps=6",
-    "--save_checkpoint_steps=3",
-    "--keep_checkpoints=1",
-    "--eval_fraction=0.1",
-    "--shuffle_buffer=50",
-    "--corpus=text.txt",
-    "--vocab_file=vocab.txt",
-    "--data_dir=data",
-)
+# Large weights, so that outputs differ between texts after a few steps.
+SIZES = """
+--num_train_steps=12 --train_batch_size=8 --eval_batch_size=8 --max_seq_length=24
+--max_positions=32 --num_layers=2 --hidden_size=16 --num_heads=2 --intermediate_size=32
+--embedding_size=8 --generator_hidden_size=0.5 --initializer_range=0.3 --warmup_steps=3
+--learning_rate=1e-3 --log_steps=1 --eval_steps=6 --save_checkpoint_steps=3
+--keep_checkpoints=1 --eval_fraction=0.1 --shuffle_buffer=50 --corpus=text.txt
+--vocab_file=vocab.txt --data_dir=data
+"""
 # Runs of 12 steps: the step of a SIGTERM, and the flags; each was resumed.
 TWO_STAGE = (
     "--training=two_stage",
@@ -44,23 +27,14 @@ STOPPED = {
 
 def pretraining(model_dir, *flags):
     """Arguments of run_pretraining.py; later ones win."""
-    return (*SIZES, f"--model_dir={model_dir}", *flags)
+    return (*SIZES.split(), f"--model_dir={model_dir}", *flags)
 
 
-FINETUNING = (
-    "--task=classification",
-    "--train=train.csv",
-    "--eval=eval.csv",
-    "--encoder=finished",
-    "--output_dir=task",
-    "--max_seq_length=24",
-    "--train_batch_size=8",
-    "--epochs=5",
-    "--learning_rate=1e-2",
-    "--layerwise_decay=1",
-    "--log_steps=1",
-)
-
+FINETUNING = """
+--task=classification --train=train.csv --eval=eval.csv --encoder=finished
+--output_dir=task --max_seq_length=24 --train_batch_size=8 --epochs=5
+--learning_rate=1e-2 --layerwise_decay=1 --log_steps=1
+"""
 SYSTEMS = (
     *("all_tokens_mlm", "electra", "electra_15", "electric", "fast_electra", "gdes"),
     *("gumbel", "mlm", "one_encoder", "reinforce", "replace_mlm", "sentence"),
