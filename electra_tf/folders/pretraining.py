@@ -220,15 +220,25 @@ class PretrainingFolder:
         """Loads one of ``MODELS``; see ``models.load``."""
         return models.load(self.model_path(name), kind, hint)
 
+    def check_hash(self, vocabulary: Vocabulary) -> None:
+        """Raises ValueError if this is not the training vocabulary, if it is known."""
+        if self.vocabulary_sha256 not in (None, vocabulary.sha256):
+            raise UserError(
+                f"{self.path / VOCABULARY} does not have the SHA-256 in "
+                f"{self.path / CONFIG}: restore the vocabulary of the run."
+            )
+
     def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:
-        """Raises ValueError if vocab.txt does not have the size of a model's table."""
-        rows, size = encoder.embeddings.vocab_size, len(self.vocabulary())
+        """Raises ValueError if vocab.txt is not that of a model's training."""
+        vocabulary = self.vocabulary()
+        rows, size = encoder.embeddings.vocab_size, len(vocabulary)
         if rows != size:
             raise UserError(
                 f"{self.model_path(name)} has embeddings for {rows} tokens but the "
                 f"vocabulary beside it has {size}: they are of different runs (see "
                 f"python -m electra_tf doctor --model={self.path})."
             )
+        self.check_hash(vocabulary)
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
         """Saves models by name; ``halves`` writes float16 files.

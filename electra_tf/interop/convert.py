@@ -14,7 +14,7 @@ from electra_tf.cli import Log
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import CHECKPOINTS
+from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
 from electra_tf.interop.networks import Imported, Source
 
@@ -155,6 +155,8 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
     notes, vocabulary = list(model.notes), model.vocabulary
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
+    elif vocabulary and model.run:
+        PretrainingFolder(named(model.source)).check_hash(vocabulary)
     if vocabulary is None:
         raise UserError(f"{model.source} has no vocab.txt: pass --vocab_file.")
     sizes = model.main.sizes

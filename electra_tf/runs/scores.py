@@ -43,8 +43,8 @@ _CLASSES = {
 def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
     """Returns the method ("auto" follows the run's objective) and its model.
 
-    Raises ValueError if the model does not support it or the vocabulary is of another
-    size, OSError if the model is missing.
+    Raises ValueError if the model does not support it or has another vocabulary,
+    OSError if the model is missing.
     """
     is_masked = method == "masked_lm"
     is_masked |= method == "auto" and not folder.has_model("discriminator")

@@ -161,6 +161,8 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     differences = [f"{n} is {there[n]} there and {here[n]} here" for n in flags]
     remedies = [_remedy(name, there[name]) for name in flags]
     theirs = folder.vocabulary()
+    if theirs:
+        folder.check_hash(theirs)
     if ours and theirs and theirs.sha256 != ours.sha256:
         differences.append("the vocabularies differ")
         path = folder.path / VOCABULARY

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.data.vocabulary import SPECIAL_TOKENS
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import (
     RECIPE,
@@ -14,6 +14,7 @@ from electra_tf.folders.pretraining import (
     completion,
     recommended,
 )
+from tests.tasks import common
 from tests.tasks.common import TOKENS
 
 
@@ -63,6 +64,20 @@ def test_an_empty_folder(tmp_path):
     assert folder.metrics() == []
     with pytest.raises(FileNotFoundError, match="No vocabulary at"):
         folder.tokenizer(print)
+
+
+def test_the_vocabulary_is_that_of_training(tmp_path):
+    """Another order of the tokens gives every id another meaning."""
+    encoder = common.encoder(layers=1)
+    sha256 = Vocabulary(TOKENS).sha256
+    folder = write(tmp_path, {"data": {"vocabulary_sha256": sha256}})
+    folder.check_vocabulary("encoder", encoder)
+    Vocabulary((*TOKENS[:5], *TOKENS[:4:-1])).save(tmp_path / "vocab.txt")
+    with pytest.raises(UserError, match=r"vocab\.txt does not have the SHA-256"):
+        folder.check_vocabulary("encoder", encoder)
+    Vocabulary(TOKENS[:-1]).save(tmp_path / "vocab.txt")
+    with pytest.raises(UserError, match=f"for {len(TOKENS)} tokens but the vocabula"):
+        folder.check_vocabulary("encoder", encoder)
 
 
 def test_the_last_held_out_numbers(tmp_path):

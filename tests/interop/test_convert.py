@@ -264,7 +264,7 @@ def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
     assert (told["do_lower_case"], told["strip_accents"]) == (True, False)
 
 
-def test_a_vocabulary_is_needed_and_must_fit(tmp_path):
+def test_a_vocabulary_is_needed_and_must_fit(finished, tmp_path):
     source = shutil.copytree(GOLDEN / "equal", tmp_path / "source")
     (source / "vocab.txt").unlink()
     assert "pass --vocab_file" in refused(source, tmp_path / "out")
@@ -277,6 +277,10 @@ def test_a_vocabulary_is_needed_and_must_fit(tmp_path):
     assert "2 rows of the word table have no token" in run(source, tmp_path / "other")
     padded = Vocabulary.load(tmp_path / "other" / "vocab.txt")
     assert padded.tokens[-2:] == ("[no_token_33]", "[no_token_34]")
+    swapped = shutil.copytree(finished, tmp_path / "swapped")
+    Vocabulary((*TOKENS[:5], *TOKENS[:4:-1])).save(swapped / "vocab.txt")
+    assert "vocab.txt does not have the SHA-256" in refused(swapped, tmp_path / "no")
+    run(swapped, tmp_path / "yes", f"--vocab_file={finished / 'vocab.txt'}")
 
 
 def test_mistakes_are_refused(finished, tmp_path):

@@ -294,6 +294,10 @@ def test_another_vocabulary_is_refused(tmp_path):
     other.save(tmp_path / "mine.txt")
     with pytest.raises(ValueError, match=message):
         warm_start.check(config(folder, vocab_file=str(tmp_path / "mine.txt")))
+    # Nor one that replaced the run's own.
+    folder = described(tmp_path, data={"vocabulary_sha256": other.sha256})
+    with pytest.raises(ValueError, match=r"vocab\.txt does not have the SHA-256"):
+        check(config(folder))
 
 
 def test_the_casing_is_that_of_the_records(tmp_path):
