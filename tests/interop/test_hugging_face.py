@@ -118,7 +118,6 @@ def test_pair_of_two_folders(tmp_path):
 
 def test_bare_encoder_has_no_prefix(folder, tmp_path):
     shutil.rmtree(folder / "generator")
-
     tensors = load_file(folder / "model.safetensors").items()
     encoder = {n: array for n, array in tensors if n.startswith("electra.")}
     bare = {name.removeprefix("electra."): array for name, array in encoder.items()}
