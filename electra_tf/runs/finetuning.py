@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -493,7 +494,8 @@ def _watch(
         scorer.model.set_weights(trainer.model.get_weights())
         data.tune(scorer)
         _, scores = data.score(data.eval_splits[0], scorer)
-        return scores[data.task.main_metric], scores
+        is_lost = _has_diverged(scorer.model)
+        return math.nan if is_lost else scores[data.task.main_metric], scores
 
     return Watch(
         log=log,
@@ -591,7 +593,8 @@ def searched(
         data.tune(scorer)
         answers, scores = data.score("search", scorer)
         failure = failure or data.task.failure(answers, scores, baseline)
-        return Trial(values, scores[metric], failure)
+        score = math.nan if _has_diverged(scorer.model) else scores[metric]
+        return Trial(values, score, failure)
 
     flags = axes(config.search.search, values)
     with files.owned(inputs.folder.path):
@@ -623,6 +626,15 @@ def searched(
     # Keeps --search, so that the same command resumes this run.
     values = fields.to_flat(config.trying(best.values))
     return fields.from_flat(values | {"search": config.search.search}, FinetuneConfig)
+
+
+def _has_diverged(model: TaskModel) -> bool:
+    """Whether a weight is not finite.
+
+    Such a model ranks last: its answers, such as the first class, can have the score of
+    the baseline.
+    """
+    return not all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
 def _discard(*_: Any) -> None:
@@ -665,8 +677,12 @@ def train(
         job.log(f"{len(results)} of {len(job.seeds)} seeds are done")
 
     def best() -> int:
-        scores = (result["scores"][split][metric] for result in results)
-        ranks = [rank(score, greater_is_better=better) for score in scores]
+        ranks = [
+            -math.inf
+            if result.get("diverged")
+            else rank(result["scores"][split][metric], greater_is_better=better)
+            for result in results
+        ]
         return results[ranks.index(max(ranks))]["seed"]
 
     answers: dict[str, Any] = {}
@@ -680,6 +696,9 @@ def train(
         for name in data.eval_splits:
             own_answers[name], scores[name] = data.score(name, job.scorer)
             folder.record({"seed": seed, "split": name, **scores[name]})
+        has_diverged = _has_diverged(job.scorer.model)
+        if has_diverged:
+            failure = failure or "a weight is not finite"
         failure = failure or data.task.failure(
             own_answers[split], scores[split], job.baseline[split]
         )
@@ -687,6 +706,8 @@ def train(
         if failure:
             job.log(f"seed {seed}  FAILED: {failure}")
         results.append({"seed": seed, "scores": scores, "failure": failure})
+        if has_diverged:
+            results[-1]["diverged"] = True
         if best() == seed:
             answers = own_answers
             _weights(job, seed).save(seed)

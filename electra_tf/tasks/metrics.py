@@ -110,9 +110,14 @@ def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float
 def calibration_error(
     right: ArrayLike, probabilities: ArrayLike, bins: int = 15
 ) -> float:
-    """Expected calibration error (Guo et al., 2017) with bins of equal width."""
+    """Expected calibration error (Guo et al., 2017) with bins of equal width.
+
+    NaN if a probability is NaN, as those of a diverged model.
+    """
     right = np.asarray(right, np.float64).ravel()
     probabilities = np.asarray(probabilities, np.float64).ravel()
+    if np.isnan(probabilities).any():
+        return math.nan
     number = np.minimum((probabilities * bins).astype(int), bins - 1)
     gaps = np.bincount(number, right - probabilities, bins)
     return float(np.abs(gaps).sum() / len(right))

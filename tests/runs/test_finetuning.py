@@ -22,7 +22,7 @@ from electra_tf.runs.finetuning_tasks import TASKS
 from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, glue, glue_task
 from electra_tf.tasks.batching import training_dataset
-from tests.runs.common import config, moods, table
+from tests.runs.common import config, moods, run, table
 from tests.runs.reachable import reachable
 from tests.tasks import common
 from tests.tasks.common import sentiment
@@ -343,6 +343,36 @@ def test_a_diverged_first_seed_is_not_exported(tmp_path, pretrained, monkeypatch
     assert results["seeds"][1]["scores"]["eval"]["spearman"] is not None
     assert results["summary"]["eval"]["spearman"]["median"] is None
     assert "median nan" in task_facts(FinetuningFolder(folder))
+
+
+@pytest.mark.slow
+def test_a_diverged_seed_is_the_worst_whatever_it_scores(
+    tmp_path, pretrained, monkeypatch
+):
+    """NaN predicts the first class: nine of ten are right here."""
+    examples = [
+        dataclasses.replace(e, label="ab"[n % 10 == 0])
+        for n, e in enumerate(sentiment(40))
+    ]
+    data = table(tmp_path / "data.csv", examples)
+    trained = Trainer.train
+
+    def diverges(self, seed, *arguments):
+        trained(self, seed, *arguments)
+        # The second seed is worse: it predicts the rare class.
+        self.model.head.bias.assign([math.nan, math.nan] if seed == 0 else [-99, 99])
+
+    monkeypatch.setattr(Trainer, "train", diverges)
+    values = moods(tmp_path, pretrained, epochs=1.0) | {"train": data, "eval": data}
+    report, _ = run(tmp_path / "out", **values, seeds=2)
+    scores = [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]]
+    assert scores == [90, 10]
+    assert report["exported_seed"] == 1
+    assert report["failed_seeds"] == [0, 1]
+    # All files are written.
+    one = config(**values, output_dir=str(tmp_path / "one"))
+    assert finetuning.main(one) == 1
+    assert (tmp_path / "one" / "results.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -98,3 +98,4 @@ def test_calibration_error_by_hand():
         total += inside.mean() * gap
     assert total > 0.05
     assert metrics.calibration_error(right, probabilities) == pytest.approx(total)
+    assert np.isnan(metrics.calibration_error([True, False], [0.5, np.nan]))
