@@ -131,8 +131,10 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
             gradients = self._gradients(batch, totals, seed)
         else:
             gradients = self._accumulated_gradients(batch, totals, seed)
-        self.optimizer.apply(gradients, self.trainable_variables)
-        self.step.assign_add(1)
+        # Otherwise the counters also count the failing step that finds the data's end.
+        with tf.control_dependencies([batch["input_ids"]]):
+            self.optimizer.apply(gradients, self.trainable_variables)
+            self.step.assign_add(1)
         return self.metric_logs()
 
     def test_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
