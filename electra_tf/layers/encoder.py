@@ -131,6 +131,19 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
             self.projection = add_dense(self, "embeddings_projection", shape, start)
         self.transformer.build()
 
+    @property
+    def trainable(self) -> bool:
+        """Whether the encoder is trained; with LoRA, only its factors are."""
+        return keras.Model.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.Model.trainable.fset(self, value)
+        if self.lora_rank:
+            # Keras sets the attribute of all variables.
+            for variable in self.weights:
+                variable.trainable = value and "_lora_" in variable.name
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, and ``lora_rank`` if LoRA is enabled."""
         config = super().get_config()

@@ -33,9 +33,8 @@ class LoraModel:
             raise UserError(f"LoRA is enabled already, of rank {encoder.lora_rank}.")
         encoder.lora_rank = rank
         # A layer that is not trainable has no trainable variables.
+        encoder.trainable = False
         encoder.trainable = True
-        for variable in encoder.weights:
-            variable.trainable = False
         for block in encoder.transformer.blocks:
             block._tracker.unlock()
             for kernel in [v for v in block.weights if v.name.endswith("kernel")]:

@@ -62,6 +62,9 @@ def test_factors_are_an_update_of_the_kernel(adapted):
 
 
 def test_only_factors_are_trained_and_saved(adapted, tmp_path):
+    adapted.trainable = False
+    assert not adapted.trainable_variables
+    adapted.trainable = True
     names = {v.name for v in adapted.trainable_variables}
     assert names == {f"{kernel}_lora_{x}" for kernel in KERNELS for x in "ab"}
     path = tmp_path / "mine.lora.h5"
