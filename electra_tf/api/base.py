@@ -53,7 +53,13 @@ from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor, string_tensor
 from electra_tf.tasks import glue, saved
 from electra_tf.tasks.base import Rows, Task
-from electra_tf.tasks.batching import Outputs, make_batch
+from electra_tf.tasks.batching import (
+    Outputs,
+    TrainingOrder,
+    bucket_lengths,
+    make_batch,
+    training_dataset,
+)
 from electra_tf.tasks.heads import TaskModel
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
 from electra_tf.training.optimizers import AdamW
@@ -461,8 +467,7 @@ class TextModel(TaskModel):
                 "No text can be trained on: every answer lacks tokens. Check the data, "
                 "and the vocabulary."
             )
-        steps = 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
-        random = np.random.default_rng([self.seed, steps])
+        random = np.random.default_rng([self.seed, self._updates])
 
         def batches() -> Iterator[Any]:
             order = np.arange(len(rows))
@@ -472,6 +477,17 @@ class TextModel(TaskModel):
                 yield self._batch(rows, order[start : start + size])
 
         return self._dataset(batches, rows, -(-len(rows) // size))
+
+    def _order(self, rows: Rows, batch_size: int | None) -> TrainingOrder:
+        """Returns the order of training batches, as in a fine-tuning run."""
+        size = min(checked_batch_size(batch_size), len(rows))
+        buckets = bucket_lengths(rows.lengths, self.max_seq_length)
+        return TrainingOrder(rows.lengths, size, buckets, updates=self._updates)
+
+    @property
+    def _updates(self) -> int:
+        """Number of updates since the model was compiled."""
+        return 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
 
     def _dataset(
         self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
@@ -615,6 +631,10 @@ class TextModel(TaskModel):
         its state. The schedule is off if a callback sets the learning rate or the
         number of steps is unknown (a generator without ``steps_per_epoch``).
 
+        Shuffled texts in memory form the batches of ``electra-tf finetune``: the same
+        settings and seed give the same weights. Batches group texts of similar length
+        and may span two epochs.
+
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         """
         validation_size = validation_batch_size or batch_size
@@ -637,7 +657,13 @@ class TextModel(TaskModel):
             head_init = self.task.get("recipe", {}).get("head_init")
             if is_new and rows.targets and head_init == "probe":
                 frozen.start_head(self, self._task, rows, batch_size=64)
-            dataset = self._dataset_of(rows, batch_size, shuffle=shuffle)
+            if shuffle and len(rows) and rows.targets:
+                order = self._order(rows, batch_size)
+                steps_per_epoch = steps_per_epoch or order.steps_per_pass
+                steps = steps_per_epoch * max(epochs - initial_epoch, 0)
+                dataset = training_dataset(rows, order, seed=self.seed, steps=steps)
+            else:
+                dataset = self._dataset_of(rows, batch_size)
         if validation_data is not None:
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = None if is_batched(values[0]) else validation_size

@@ -60,15 +60,15 @@ class Trainer:
 
     def reset(self, seed: int) -> None:
         """Restores the initial state of a run with this seed."""
-        fresh = self.model.fresh(seed)
-        self.model.head.set_weights(fresh.head.get_weights())
-        self.model.encoder.set_weights(
-            fresh.encoder.get_weights() if self._random_encoder else self._pretrained
-        )
-        if self.model.encoder.lora_rank:
-            own, new = (m.encoder.trainable_variables for m in (self.model, fresh))
-            for variable, value in zip(own, new, strict=True):
-                variable.assign(value)
+        encoder = self.model.encoder
+        encoder.set_weights(self._pretrained)
+        if self._random_encoder or encoder.lora_rank:
+            fresh = self.model.fresh(seed).encoder
+            pairs = zip(encoder.weights, fresh.weights, strict=True)
+            for own, new in pairs:
+                if self._random_encoder or own.trainable:
+                    own.assign(new)
+        self.model.head.set_weights(self.model.new_head_weights(seed))
         if self._start_head is not None:
             if self._random_encoder or not self._head:
                 self._start_head(self.model)

@@ -88,13 +88,15 @@ class TrainingOrder:
     Deviation: the original shuffles once and pads all rows to the full length.
 
     ``lengths`` are the tokens of each row, [R], and ``buckets`` the padded lengths.
-    ``window`` is in batches; 1 disables grouping by length.
+    ``window`` is in batches; 1 disables grouping by length. ``updates`` is the number
+    of updates before: each call of ``fit`` has another order.
     """
 
     lengths: np.ndarray
     batch_size: int
     buckets: tuple[int, ...]
     window: int = 50
+    updates: int = 0
 
     @property
     def steps_per_pass(self) -> int:
@@ -103,7 +105,7 @@ class TrainingOrder:
 
     def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, int]]:
         """Yields (row indices [B], padded length) of each step."""
-        random = np.random.default_rng([seed, 0])
+        random = np.random.default_rng([seed, self.updates])
         stream = np.zeros([0], np.int64)
         while steps > 0:
             count = min(steps, self.window)

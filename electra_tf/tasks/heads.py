@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import UserError
@@ -218,9 +219,7 @@ class TaskModel(
             "first": encoder.encode_first,
             "tokens": encoder.encode_tokens,
         }.get(reads, self._encode)
-        if not head.built:
-            head.build((None, None, encoder.hidden_size))
-            head.built = True
+        self._build_head(head)
         self.built = True
 
     def build(self, input_shape: Any = None) -> None:
@@ -271,6 +270,21 @@ class TaskModel(
         """
         keras.utils.set_random_seed(seed)
         return fresh_copy(self, dtype)
+
+    def new_head_weights(self, seed: int) -> list[np.ndarray]:
+        """Returns newly initialized weights of the head; sets Keras's global seed.
+
+        A model that is built from the seed on a pretrained encoder has the same.
+        """
+        keras.utils.set_random_seed(seed)
+        head = fresh_copy(self.head)
+        self._build_head(head)
+        return head.get_weights()
+
+    def _build_head(self, head: keras.layers.Layer) -> None:
+        if not head.built:
+            head.build((None, None, self.encoder.hidden_size))
+            head.built = True
 
     def compute_output_spec(self, inputs: Any, training: bool = False) -> Any:
         """Returns the output spec of ``call``."""

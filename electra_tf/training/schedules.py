@@ -162,7 +162,8 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
         )
         done = tf.cast(step, tf.int64) - first
         left = tf.cast(tf.clip_by_value(total - done, 0, total), tf.float32)
-        rate = self.learning_rate * left / tf.cast(tf.maximum(total, 1), tf.float32)
+        # In the order of ``WarmupPolynomialDecay``, with the same rounding.
+        rate = self.learning_rate * (left / tf.cast(tf.maximum(total, 1), tf.float32))
         share = tf.cast(done, tf.float32) / tf.cast(tf.maximum(warmup, 1), tf.float32)
         rate *= tf.where(warmup > 0, tf.minimum(share, 1.0), 1.0)
         rate = tf.where(total > 0, rate, self.learning_rate)
