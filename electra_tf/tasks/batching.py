@@ -83,13 +83,14 @@ class TrainingOrder:
     """Order of training batches, a function of the seed.
 
     Every epoch is shuffled. Batches may span two epochs, so every batch is full. Within
-    a window of shuffled rows, batches group rows of similar length, in random order.
+    a window of shuffled rows, at most an eighth of an epoch, batches group rows of
+    similar length, in random order.
 
     Deviation: the original shuffles once and pads all rows to the full length.
 
     ``lengths`` are the tokens of each row, [R], and ``buckets`` the padded lengths.
-    ``window`` is in batches; 1 disables grouping by length. ``updates`` is the number
-    of updates before: each call of ``fit`` has another order.
+    ``window``, the largest one, is in batches; 1 disables grouping by length.
+    ``updates`` is the number of updates before: each call of ``fit`` has another order.
     """
 
     lengths: np.ndarray
@@ -107,8 +108,10 @@ class TrainingOrder:
         """Yields (row indices [B], padded length) of each step."""
         random = np.random.default_rng([seed, self.updates])
         stream = np.zeros([0], np.int64)
+        # Batches of one length each are a worse sample of a small data set.
+        most = min(self.window, max(1, self.steps_per_pass // 8))
         while steps > 0:
-            count = min(steps, self.window)
+            count = min(steps, most)
             while len(stream) < count * self.batch_size:
                 stream = np.concatenate([stream, random.permutation(len(self.lengths))])
             window = stream[: count * self.batch_size]
