@@ -55,6 +55,7 @@ class PredictConfig(Group):
     )
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
+    overwrite: bool = field(False, "Replace an existing --output.", only_with="output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,8 @@ def predict_table(
         raise UserError(
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
+    if target and target.exists() and not config.overwrite:
+        raise UserError(f"{target} exists: pass --overwrite to replace it.")
     columns, table, answers = answer_table(config, text_names, predict)
     rows = [row for _, row in table.rows]
     # Before writing, so that wrong labels leave no file.

@@ -398,6 +398,10 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
     again = tmp_path / f"again.{kind}"
     flags[1] = f"--input={out}"
     assert command(["predict", *flags, f"--output={again}"]) == 0
+    content = again.read_text()
+    with pytest.raises(SystemExit, match="exists: pass --overwrite"):
+        command(["predict", *flags, f"--output={again}"])
+    assert again.read_text() == content
     for (_, first), (_, row) in zip(
         written.rows, read_table(str(again)).rows, strict=True
     ):
