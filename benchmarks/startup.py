@@ -10,6 +10,7 @@ first and second step. Three sides take turns: ``off`` without a cache of compil
 times as many steps gives the cost of a step; the rest is the fixed cost.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -91,7 +92,7 @@ def inside(module, began, *flags):
         def prepared(*arguments):
             ready = prepare(*arguments)
             ends["build"] = time.time() - float(began)
-            return ready
+            return dataclasses.replace(ready, callbacks=[Clock])
 
         def traced(*arguments):
             logs = step(*arguments)
@@ -104,7 +105,7 @@ def inside(module, began, *flags):
 
         runs.prepare, runs.PretrainingModel.train_step = prepared, traced
         runs.finish = lambda ready: None
-        runs.run(config, cli.say, lambda first_step: [Clock()])
+        runs.run(config, cli.say)
     else:
         runs.run(cli.parse(FinetuneConfig, flags), cli.say)
     print(json.dumps(ends))

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from absl import flags
 
-from electra_tf import cli
+from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.comparison.store import ENCODER, END, Store
 from electra_tf.config import fields
@@ -247,6 +247,7 @@ def make(config: CompareConfig, log: Log) -> Plan:
     """Parses the flags and builds vocabulary and records."""
     # Report invalid flags before any text is read. The vocabulary does not exist yet,
     # so check the budget with its configured size.
+    files.check_checkpoint_path(config.output_dir)
     described, tasks = systems(config), probes(config)
     if (config.seed + config.seeds) * config.probe_seeds - 1 > fields.MAX_SEED:
         raise UserError(

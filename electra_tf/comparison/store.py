@@ -91,7 +91,7 @@ class Store:
         are only recorded. ``overwrite`` deletes the runs and rows of changed entries
         instead.
         """
-        settings = json.loads(json.dumps(settings))
+        settings = json.loads(files.to_json(settings))
         path = self.folder / SETTINGS
         both = {"systems": (None, dict[str, dict]), "probes": (None, dict[str, dict])}
         noted = files.read_json(path, {}, shape=both)

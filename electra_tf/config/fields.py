@@ -90,7 +90,7 @@ def check_folder(flag: str, path: str | None) -> None:
     # An unset variable of the shell; an empty path is the current folder.
     require(path != "", f"--{flag} is empty: name a folder.")
     require(
-        "://" not in (path or ""),
+        "://" not in str(path or ""),
         f"--{flag}={path} is remote: name a local folder, and copy it.",
     )
 

@@ -144,7 +144,7 @@ def build(
     if config.eval_fraction and not held_out:
         log(
             "warning: no document is held out: each is too large a part of the corpus. "
-            "Separate documents by blank lines, or give other records with "
+            "Separate documents by blank lines, or train with --records and "
             "--eval_records."
         )
     counts = manifest.corpus

@@ -144,7 +144,7 @@ def _files(
     if not matches:
         raise UserError(
             f"{spec}: {problem} (empty files, vocab.txt and files of the output folder "
-            "do not count)"
+            "do not count). Name files, or another output folder."
         )
     return matches
 

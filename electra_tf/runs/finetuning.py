@@ -210,6 +210,8 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
     if config.run.frozen or config.recipe.head_init == "probe":
         frozen.check(task, "--frozen" if config.run.frozen else "--head_init=probe")
     folder = FinetuningFolder(Path(config.run.output_dir or f"runs/{task.name}"))
+    if not config.run.frozen:
+        files.check_checkpoint_path(folder.path)
     folder.check(task.name, overwrite=config.run.overwrite)
     encoder = named(config.run.encoder).resolve()
     if folder.path.resolve() in (encoder, encoder.parent):

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from electra_tf.comparison.store import Store
@@ -13,7 +15,7 @@ def probe(system="electra", seed=0, point=1.0, name="cola", **values):
 
 
 SETTINGS = {
-    "systems": {"electra": {"rate": 0.1}, "mlm": {"rate": 0.2}},
+    "systems": {"electra": {"rate": 0.1, "norm": math.inf}, "mlm": {"rate": 0.2}},
     "probes": {"cola": {"epochs": 3}},
     "about": {"commit": "a"},
 }

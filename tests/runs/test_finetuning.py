@@ -460,6 +460,9 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(
         assert start.trained_length == 32
         assert any(line.endswith("fine-tuned for classification") for line in said)
         said.clear()
+    unreadable = config(**values | {"output_dir": f"{home.path}[1]"})
+    with pytest.raises(ValueError, match="cannot read checkpoints in folders with"):
+        finetuning.read(unreadable, said.append)
     again = config(**values | {"encoder": str(home.path), "overwrite": True})
     with pytest.raises(ValueError, match="is the folder of --encoder="):
         finetuning.run(again, said.append)
