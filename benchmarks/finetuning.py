@@ -79,6 +79,8 @@ def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
     """Returns the same function in PyTorch."""
     import torch
 
+    from electra_tf.tasks.batching import TrainingOrder
+
     torch.manual_seed(0)
     model, tokenizer = texts.small_peer(vocabulary)
     model.train()
@@ -87,11 +89,10 @@ def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
 
     def batches():
-        """Groups rows of similar length, as ours and as ``group_by_length``."""
-        chosen = np.random.default_rng(0).permutation(len(ids))[: STEPS * BATCH]
-        chosen = chosen[np.argsort([len(ids[row]) for row in chosen], kind="stable")]
-        for number in np.random.default_rng(1).permutation(STEPS):
-            yield chosen[number * BATCH : (number + 1) * BATCH]
+        """Groups rows of similar length in our order."""
+        order = TrainingOrder(np.array(list(map(len, ids))), BATCH, (MAX_LENGTH,))
+        for rows, _ in order.batches(0, STEPS):
+            yield rows
 
     def train() -> float:
         began = time.process_time()

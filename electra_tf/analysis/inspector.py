@@ -114,7 +114,7 @@ class Inspector:
         """Replaces tokens by generator samples, then predicts which are replaced.
 
         Masks and samples depend only on text and seed. ``mask_rate`` defaults to the
-        value of pretraining.
+        value at the end of pretraining.
         """
         generator, detector = self.generator, self.detector
         pair = Electra(

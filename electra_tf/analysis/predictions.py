@@ -82,7 +82,7 @@ def predict(
 ) -> Predictions:
     """Corrupts the rows, if there is a generator, and predicts replaced tokens.
 
-    Uses the mask rate and the temperature of pretraining. Masks depend on row index and
+    Uses masks and sampler of the end of pretraining. Masks depend on row index and
     ``seed``, samples also on ``batch_size``.
     """
     vocabulary, detector = inspector.vocabulary, inspector.detector

@@ -243,6 +243,8 @@ class TextModel(TaskModel):
         recipe = {name: options.pop(name) for name in _TRAINING if name in options}
         # Checks the values, as of flags.
         RecipeConfig(**recipe)
+        if seed is not None and not 0 <= seed < 2**31:
+            raise UserError(f"seed is {seed}; it must be in [0, 2147483647].")
         FinetuneDataConfig(max_seq_length=max_seq_length)
         state = random.getstate()
         try:
@@ -631,9 +633,9 @@ class TextModel(TaskModel):
         its state. The schedule is off if a callback sets the learning rate or the
         number of steps is unknown (a generator without ``steps_per_epoch``).
 
-        Shuffled texts in memory form the batches of ``electra-tf finetune``: the same
-        settings and seed give the same weights. Batches group texts of similar length
-        and may span two epochs.
+        Shuffled texts in memory form the batches of ``electra-tf finetune``, which
+        group texts of similar length and may span two epochs: the same settings, seed
+        and texts, at least one batch, give the same weights.
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         """

@@ -103,7 +103,7 @@ class InspectConfig(Group):
     fill: bool = field(False, "Fill each [MASK] with the generator.")
     mask_rate: float | None = field(
         None,
-        "Mask rate of --corrupt; default: as in pretraining.",
+        "Mask rate of --corrupt; default: as at the end of pretraining.",
         above=0,
         max=1,
         only_with="corrupt",

@@ -84,7 +84,8 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
     """Uploads a folder to a model repository, which it may create; returns its URL.
 
     The client authenticates with its own token (``HF_TOKEN``, or ``hf auth login``).
-    Raises OSError if the hub cannot be reached or refuses.
+    Raises OSError if the hub cannot be reached or refuses, and ValueError for an
+    existing public repository if ``private``.
     """
     from huggingface_hub import HfApi
 
@@ -119,6 +120,11 @@ def _check_finite(model: Imported) -> None:
                     f"{model.source}: {name} of the {role} has values that are not "
                     "finite."
                 )
+    for name, array in model.task.arrays.items() if model.task else ():
+        if not np.isfinite(array).all():
+            raise UserError(
+                f"{model.source}: {name} of the head has values that are not finite."
+            )
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:

@@ -106,6 +106,11 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
         alone = tower("encoder", encoder)
         # After masked LM alone, encoder.keras is the encoder of generator.keras.
         other = towers.get("generator")
+        if source.only and folder.flags.get("objective") != "mlm":
+            # Of a lone generator, too.
+            lone = _load(folder, "generator", keras.Model)
+            if isinstance(lone, MaskedLM):
+                other = tower("generator", lone.encoder, lone.head)
         if (
             not other
             or alone.sizes != other.sizes
@@ -143,7 +148,7 @@ def _config(model: Imported) -> dict[str, Any]:
     # There is no flag for the number of segments.
     del flags["num_segments"]
     # The objective of a lone generator is unknown: ELECTRA or masked LM.
-    if model.discriminator:
+    if model.discriminator and model.discriminator.head:
         flags["objective"] = "electra"
     if len(model.towers) == 2:
         small = model.generator.sizes

@@ -28,7 +28,8 @@ from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
-from electra_tf.pretraining.masked_lm import MaskedLM
+from electra_tf.pretraining.electric import TwoTowerGenerator
+from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
 from electra_tf.pretraining.metrics import Derived, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
 from electra_tf.training.schedules import Schedule, as_schedule
@@ -92,8 +93,8 @@ class _AdversarialElectra(Electra):
                 f"{type(self).__name__} needs a sampler with a distribution, such as "
                 f"CategoricalSampler, got {type(self.sampler).__name__}."
             )
-        # Other generators pass no gradient from the samples to a network.
-        if not hasattr(generator, "encoder"):
+        # Their outputs at the samples pass no gradient to a network.
+        if isinstance(generator, TwoTowerGenerator | UnigramGenerator):
             raise UserError(
                 f"{type(self).__name__} needs a generator with an encoder, such as "
                 f"MaskedLM, got {type(generator).__name__}."

@@ -127,7 +127,8 @@ class TableSource:
     unlabeled: tuple[str, ...] = ("test",)
 
     def __post_init__(self) -> None:
-        if not self.label or not self.separator:
+        is_labeled = bool({*self.files} - {*self.unlabeled})
+        if not self.separator or (is_labeled and not self.label):
             raise UserError("--label and --label_separator must not be empty.")
 
     def __call__(self, split: str) -> list[Example]:
