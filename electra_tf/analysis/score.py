@@ -32,21 +32,18 @@ _SHAPE = {
 
 @dataclasses.dataclass(frozen=True)
 class NBest:
-    """Hypotheses of an input with their first-pass log-probabilities.
+    """H hypotheses of an input."""
 
-    Attributes:
-        id: as given, or the line number.
-        texts: H hypotheses.
-        first: first-pass scores, float64 [H].
-        edits: word errors against the reference, int [H], or None.
-        words: number of words of the reference.
-    """
-
-    id: str | int
+    id: str | int  # As given, or the line number.
     texts: tuple[str, ...]
-    first: np.ndarray
-    edits: np.ndarray | None
-    words: int
+    first: np.ndarray  # First-pass log-probabilities, float64 [H].
+    edits: np.ndarray | None  # Word errors against the reference, int [H].
+    words: int  # Of the reference.
+    own: np.ndarray | None = None  # Model scores [H].
+
+    def best(self, weight: float) -> int:
+        """Returns the index of the best hypothesis, the first of ties."""
+        return int(np.argmax(self.first + weight * self.own))
 
 
 def distance(source: Sequence[str], target: Sequence[str]) -> int:
@@ -61,11 +58,7 @@ def distance(source: Sequence[str], target: Sequence[str]) -> int:
 
 
 def read(path: str) -> list[NBest]:
-    """Reads n-best lists from JSON lines; words are separated by spaces.
-
-    Raises UserError if a line is malformed or the file is empty, OSError if it does not
-    exist.
-    """
+    """Reads n-best lists from JSON lines; UserError if there are none or invalid."""
     lists = []
     for number, row in json_rows(read_text(path).split("\n"), path):
         where = f"{path}, line {number}"
@@ -92,43 +85,22 @@ def read(path: str) -> list[NBest]:
     return lists
 
 
-def choose(
-    lists: Sequence[NBest], model: Sequence[np.ndarray], weight: float
-) -> list[int]:
-    """Returns the index of the best hypothesis of each list; the first of ties.
-
-    ``model`` has the model scores [H] of each list.
-    """
-    return [
-        int(np.argmax(each.first + weight * own))
-        for each, own in zip(lists, model, strict=True)
-    ]
+def errors_of(lists: Sequence[NBest], weight: float) -> np.ndarray:
+    """Returns the word errors of the best hypotheses, int [L]."""
+    return np.array([each.edits[each.best(weight)] for each in lists])
 
 
-def errors_of(lists: Sequence[NBest], chosen: Sequence[int]) -> np.ndarray:
-    """Returns the word errors of the chosen hypotheses, int [L]."""
-    return np.array(
-        [each.edits[at] for each, at in zip(lists, chosen, strict=True)], np.int64
-    )
-
-
-def tune(lists: Sequence[NBest], model: Sequence[np.ndarray]) -> float:
+def tune(lists: Sequence[NBest]) -> float:
     """Returns the weight with the fewest word errors in a grid search."""
-    spreads = [
-        float(np.mean([np.std(values) for values in own]))
-        for own in ([each.first for each in lists], model)
-    ]
-    scale = spreads[0] / spreads[1] if min(spreads) > 0 else 1.0
-    weights = _STEPS * scale
-    errors = [errors_of(lists, choose(lists, model, w)).sum() for w in weights]
+    first = np.mean([np.std(each.first) for each in lists])
+    own = np.mean([np.std(each.own) for each in lists])
+    weights = _STEPS * (first / own if min(first, own) > 0 else 1.0)
+    errors = [errors_of(lists, weight).sum() for weight in weights]
     return float(weights[np.argmin(errors)])
 
 
 def evaluate(
-    lists: Sequence[NBest],
-    model: Sequence[np.ndarray],
-    weight: float | None = None,
-    seed: int = 0,
+    lists: Sequence[NBest], weight: float | None = None, seed: int = 0
 ) -> dict[str, float]:
     """Computes word error rates; tunes ``weight`` for each half on the other if None.
 
@@ -145,13 +117,11 @@ def evaluate(
         order = np.random.default_rng(seed).permutation(len(lists))
         halves = order[: len(order) // 2], order[len(order) // 2 :]
         for fitted, rest in (halves, halves[::-1]):
-            own = tune([lists[at] for at in fitted], [model[at] for at in fitted])
-            left = [lists[at] for at in rest]
-            chosen = choose(left, [model[at] for at in rest], own)
-            after[rest] = errors_of(left, chosen)
+            own = tune([lists[at] for at in fitted])
+            after[rest] = errors_of([lists[at] for at in rest], own)
     else:
-        after = errors_of(lists, choose(lists, model, weight))
-    before = errors_of(lists, choose(lists, model, 0.0))
+        after = errors_of(lists, weight)
+    before = errors_of(lists, 0.0)
     best = np.array([each.edits.min() for each in lists])
     low, high = bootstrap(
         lambda changes, count: changes.sum() / max(1, count.sum()),
@@ -182,17 +152,13 @@ def main(config: ScoreConfig) -> None:
 
 
 def rerank(config: ScoreConfig, log: Log) -> None:
-    """Writes the best hypotheses; prints word error rates if there are references.
-
-    Raises UserError if the lists, the model or the weight are invalid, OSError if a
-    file is missing.
-    """
+    """Writes the best hypotheses; prints word error rates if there are references."""
     lists = read(config.input)
-    known = [at for at, each in enumerate(lists) if each.edits is not None]
-    if config.weight is None and len(known) < 2:
+    known = sum(each.edits is not None for each in lists)
+    if config.weight is None and known < 2:
         raise UserError(
-            f"{config.input} has {len(known)} references; tuning the weight needs two: "
-            "give --weight."
+            f"{config.input} has {known} references; tuning the weight needs two: give "
+            "--weight."
         )
     folder = PretrainingFolder(named(config.model))
     tokenizer = folder.tokenizer(log)
@@ -202,29 +168,28 @@ def rerank(config: ScoreConfig, log: Log) -> None:
     by_token = scores.token_scores(method, model, tokenizer, texts, log=log)
     reduce = {"sum": np.sum, "mean": np.mean, "worst": np.min}[config.by]
     by_text = dict(zip(texts, map(reduce, by_token), strict=True))
-    own = [np.array([by_text[text] for text in each.texts]) for each in lists]
+    lists = [
+        dataclasses.replace(each, own=np.array([by_text[text] for text in each.texts]))
+        for each in lists
+    ]
     weight = config.weight
-    report: dict[str, Any] = {"method": method, "by": config.by, "lists": len(known)}
+    report: dict[str, Any] = {"method": method, "by": config.by, "lists": known}
     if known:
-        scored, of_scored = ([part[at] for at in known] for part in (lists, own))
-        report |= evaluate(scored, of_scored, weight)
-        weight = tune(scored, of_scored) if weight is None else weight
-        before, after, oracle, _, low, high = (
-            100 * report[name]
-            for name in ("before", "after", "oracle", "difference", "low", "high")
-        )
+        scored = [each for each in lists if each.edits is not None]
+        rates = evaluate(scored, weight)
+        weight = tune(scored) if weight is None else weight
+        report |= rates
+        percent = {name: 100 * rate for name, rate in rates.items()}
         cli.say(
-            f"word error rate, %: first pass {before:.2f}, re-ranked {after:.2f} "
-            f"({low:+.2f} to {high:+.2f}), best of each list {oracle:.2f}"
+            f"word error rate, %: first pass {percent['before']:.2f}, re-ranked "
+            f"{percent['after']:.2f} ({percent['low']:+.2f} to {percent['high']:+.2f}),"
+            f" best of each list {percent['oracle']:.2f}"
         )
-    chosen = choose(lists, own, weight)
-    files.write_json_lines(
-        config.output,
-        (
-            {"id": each.id, "text": each.texts[at], "hypothesis": at}
-            for each, at in zip(lists, chosen, strict=True)
-        ),
+    best = [(each, each.best(weight)) for each in lists]
+    rows = (
+        {"id": each.id, "text": each.texts[at], "hypothesis": at} for each, at in best
     )
+    files.write_json_lines(config.output, rows)
     log(f"wrote {config.output}, {method} by {config.by} with weight {weight:.4g}")
     if config.report:
         files.write_json(config.report, report | {"weight": weight})

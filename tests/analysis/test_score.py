@@ -1,5 +1,6 @@
 """N-best lists, weights and word error rates against loops."""
 
+import dataclasses
 import functools
 import json
 
@@ -12,7 +13,6 @@ from electra_tf.analysis import score
 from electra_tf.analysis.score import NBest
 from electra_tf.runs.scores import token_scores
 from electra_tf.tasks import metrics
-from tests import tiny_run
 from tests.tasks.common import tokenizer
 
 LINES = [
@@ -82,44 +82,49 @@ def test_distances_are_those_of_a_recursion():
 
 
 def lists_of(words):
-    """Returns lists with random first-pass scores, and informative model scores."""
+    """Returns lists with random first-pass scores and informative model scores."""
     rng = np.random.default_rng(0)
     first, noise = rng.normal(size=[2, len(words), 5])
     edits = rng.integers(0, 6, first.shape)
-    rows = zip(range(len(words)), first, edits, words, strict=True)
-    return [NBest(n, tuple("abcde"), *row) for n, *row in rows], [*(noise - edits)]
+    rows = zip(range(len(words)), first, edits, words, noise - edits, strict=True)
+    return [NBest(n, tuple("abcde"), *row) for n, *row in rows]
+
+
+def errors_of(each, weight):
+    return each.edits[np.argmax(each.first + weight * each.own)]
 
 
 def test_no_weight_that_is_tried_has_fewer_errors():
-    lists, model = lists_of([10] * 60)
+    lists = lists_of([10] * 60)
 
     def errors(weight):
-        return score.errors_of(lists, score.choose(lists, model, weight)).sum()
+        return sum(errors_of(each, weight) for each in lists)
 
-    found = score.tune(lists, model)
+    found = score.tune(lists)
     assert errors(found) < errors(0.0)
-    first = [np.std(each.first) for each in lists]
-    scale = np.mean(first) / np.mean([np.std(own) for own in model])
-    assert errors(found) == min(map(errors, scale * np.geomspace(1e-2, 1e2, 81)))
+    first, own = (
+        np.mean([np.std(getattr(each, name)) for each in lists])
+        for name in ("first", "own")
+    )
+    assert errors(found) == min(map(errors, first / own * np.geomspace(1e-2, 1e2, 81)))
     # The weight compensates for the scale of the scores.
-    scaled = [1000 * own for own in model]
-    assert score.tune(lists, scaled) == pytest.approx(found / 1000)
+    scaled = [dataclasses.replace(each, own=1000 * each.own) for each in lists]
+    assert score.tune(scaled) == pytest.approx(found / 1000)
     # Scores that rank hypotheses backwards get a lower weight.
-    assert score.tune(lists, [each.edits * 1.0 for each in lists]) < found
+    backwards = [dataclasses.replace(each, own=1.0 * each.edits) for each in lists]
+    assert score.tune(backwards) < found
 
 
 def test_errors_are_counted_with_the_weight_of_the_other_half():
-    lists, model = lists_of([10] * 60)
-    found = score.evaluate(lists, model, seed=1)
+    lists = lists_of([10] * 60)
+    found = score.evaluate(lists, seed=1)
     order = np.random.default_rng(1).permutation(len(lists))
     errors = 0
     for fitted, rest in ((order[:30], order[30:]), (order[30:], order[:30])):
-        weight = score.tune([lists[i] for i in fitted], [model[i] for i in fitted])
-        for at in rest:
-            total = lists[at].first + weight * model[at]
-            errors += lists[at].edits[np.argmax(total)]
+        weight = score.tune([lists[i] for i in fitted])
+        errors += sum(errors_of(lists[i], weight) for i in rest)
     assert found["after"] == pytest.approx(errors / 600)
-    first = sum(each.edits[np.argmax(each.first)] for each in lists)
+    first = sum(errors_of(each, 0.0) for each in lists)
     assert found["before"] == pytest.approx(first / 600)
     best = sum(each.edits.min() for each in lists)
     assert found["oracle"] == pytest.approx(best / 600)
@@ -129,21 +134,19 @@ def test_errors_are_counted_with_the_weight_of_the_other_half():
 def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
     monkeypatch.setattr(metrics, "RESAMPLES", 4000)
     words = 3 + np.arange(200) % 20
-    lists, model = lists_of(words)
-    found = score.evaluate(lists, model, weight=1.0)
-    chosen = zip(lists, model, strict=True)
-    after = np.array([e.edits[np.argmax(e.first + own)] for e, own in chosen])
-    before = np.array([each.edits[np.argmax(each.first)] for each in lists])
+    lists = lists_of(words)
+    found = score.evaluate(lists, weight=1.0)
+    before, after = (np.array([errors_of(e, x) for e in lists]) for x in (0.0, 1.0))
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, 200, 200) for _ in range(4000)]
     rates = [(after - before)[at].sum() / words[at].sum() for at in drawn]
     expected = np.percentile(rates, [2.5, 97.5])
     assert (found["low"], found["high"]) == pytest.approx(expected, abs=0.005)
     assert found["difference"] == pytest.approx((after - before).sum() / words.sum())
-    same = score.evaluate(lists, model, weight=0.0)
+    same = score.evaluate(lists, weight=0.0)
     assert (same["difference"], same["low"], same["high"]) == (0, 0, 0)
     with pytest.raises(ValueError, match="no words"):
-        score.evaluate(*lists_of([0, 0]))
+        score.evaluate(lists_of([0, 0]))
 
 
 def run(folder, tmp_path, *flags, rows=LINES):
@@ -176,8 +179,8 @@ def test_tables_and_reports(folder, tmp_path, capsys):
     assert "first pass 60.00" in shown
     assert "best of each list 20.00" in shown
     numbers = json.loads(report.read_text())
-    about = [numbers[name] for name in ("method", "by", "lists")]
-    assert about == ["detection", "sum", 2]
+    about = {"method": "detection", "by": "sum", "lists": 2}
+    assert about.items() <= numbers.items()
     assert (numbers["before"], numbers["oracle"]) == (0.6, 0.2)
     assert numbers["difference"] == numbers["after"] - numbers["before"]
     with pytest.raises(SystemExit, match="--overwrite"):
@@ -198,20 +201,8 @@ def test_what_cannot_be_done_is_one_line(folder, tmp_path):
     long = [{"hypotheses": ["book " * 40]}]
     with pytest.raises(SystemExit, match="takes from 1 to 30"):
         run(folder, tmp_path, "--weight=1", rows=long)
-    with pytest.raises(SystemExit, match="not be negative"):
-        run(folder, tmp_path, "--weight=-1")
     for other in ("in", "out"):
         flags = ("--weight=1", f"--report={tmp_path / other}.jsonl", "--overwrite")
         with pytest.raises(SystemExit, match="must be different files"):
             run(folder, tmp_path, *flags)
     assert not (tmp_path / "out.jsonl").exists()
-
-
-@pytest.mark.slow
-def test_energies_and_masked_lms_choose_too(tmp_path):
-    for objective, model in (
-        ("electric", tiny_run.electric()),
-        ("mlm", tiny_run.electra().generator),
-    ):
-        saved = tiny_run.save(tmp_path / objective, model, objective=objective)
-        assert len(run(saved, tmp_path, "--weight=1", "--overwrite")) == 3
