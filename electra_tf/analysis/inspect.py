@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import sys
@@ -14,8 +13,9 @@ from electra_tf import cli, files
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
 from electra_tf.config.commands import InspectConfig
 from electra_tf.errors import UserError
-from electra_tf.runs.samples import verdict_table
+from electra_tf.runs import samples
 
+# Columns of the row names.
 _INDENT = 15
 LEGEND = "* called replaced: the probability is over 50 %"
 
@@ -66,20 +66,21 @@ def _texts(given: Sequence[str]) -> Iterator[str]:
 
 def shown(answer: Verdicts | Fills) -> str:
     """Formats an answer for a terminal, without control characters."""
-    answer = dataclasses.replace(
-        answer, **{name: _visible(value) for name, value in vars(answer).items()}
-    )
+    values = {name: _visible(value) for name, value in vars(answer).items()}
+    answer = type(answer)(**values)
     if isinstance(answer, Fills):
         return _fills(answer)
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = shutil.get_terminal_size((100, 24)).columns - _INDENT
     if answer.original is None:
-        return _verdicts(answer, width)
-    return verdict_table(
+        numbers = [f"{'*' * (p > 0.5)}{100 * p:.0f}" for p in answer.probabilities]
+        columns = zip(answer.tokens, numbers, strict=True)
+        return samples.wrapped(("token", "P(replaced) %"), columns, width)
+    return samples.verdict_table(
         answer.original,
         answer.tokens,
         probabilities=answer.probabilities,
         is_masked=answer.is_masked,
-        width=width - _INDENT,
+        width=width,
     )
 
 
@@ -89,27 +90,7 @@ def _visible(value: Any) -> Any:
     return tuple(map(_visible, value)) if isinstance(value, tuple) else value
 
 
-def _verdicts(answer: Verdicts, width: int) -> str:
-    """Formats tokens over P(replaced)."""
-    lines: list[list[tuple[str, str]]] = []
-    used = width
-    for token, probability in zip(answer.tokens, answer.probabilities, strict=True):
-        number = f"{'*' * (probability > 0.5)}{100 * probability:.0f}"
-        widest = max(len(token), len(number))
-        if not lines or used + widest + 1 > width:
-            lines.append([])
-            used = _INDENT
-        used += widest + 1
-        lines[-1].append((token.ljust(widest), number.ljust(widest)))
-    blocks = []
-    for line in lines:
-        tokens, numbers = (" ".join(row).rstrip() for row in zip(*line, strict=True))
-        blocks.append(f"{'token':>13}  {tokens}\nP(replaced) %  {numbers}")
-    return "\n\n".join(blocks)
-
-
 def _fills(answer: Fills) -> str:
-    """Formats the text and a table per mask."""
     lines = [answer.text]
     for choices in answer.fills:
         widest = max(len(token) for token, _ in choices)
@@ -121,19 +102,19 @@ def _fills(answer: Fills) -> str:
 
 def record(answer: Verdicts | Fills) -> dict[str, Any]:
     """Converts an answer to plain values for --json."""
-    row: dict[str, Any] = {"text": answer.text, "tokens": list(answer.tokens)}
+    row: dict[str, Any] = {"text": answer.text, "tokens": answer.tokens}
     if isinstance(answer, Fills):
-        fills = [
+        row["fills"] = [
             [{"token": token, "probability": round(value, 6)} for token, value in each]
             for each in answer.fills
         ]
-        return row | {"fills": fills}
+        return row
     row["replaced_probability"] = [round(x, 6) for x in answer.probabilities]
     if answer.original is not None:
         pairs = zip(answer.original, answer.tokens, strict=True)
         row |= {
-            "original_tokens": list(answer.original),
-            "is_masked": list(answer.is_masked),
+            "original_tokens": answer.original,
+            "is_masked": answer.is_masked,
             "is_replaced": [before != after for before, after in pairs],
         }
     return row

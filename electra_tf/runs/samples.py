@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,25 +98,30 @@ def verdict_table(
     without the row names. The lines end in a summary.
     """
     names = ("original", "masked", "sampled", "P(replaced) %")
-    lines, used, counts = [], width, collections.Counter()
+    columns, counts = [], collections.Counter()
     tokens = zip(original, corrupted, probabilities, is_masked, strict=True)
     for token, other, probability, masked in tokens:
         verdict = (token != other, bool(probability > 0.5))
         counts[verdict] += 1
         sampled = other if token != other else "=" if masked else ""
         score = f"{VERDICTS[verdict].mark}{100 * probability:.0f}"
-        cells = (token, "^" if masked else "", sampled, score)
-        size = max(map(len, cells))
-        if used + size > width:
-            lines.append([f"{name:>13} " for name in names])
-            used = 0
-        lines[-1] = [
-            f"{row} {cell:<{size}}" for row, cell in zip(lines[-1], cells, strict=True)
-        ]
-        used += size + 1
-    blocks = ["\n".join(map(str.rstrip, rows)) for rows in lines]
+        columns.append((token, "^" if masked else "", sampled, score))
     summary = (
         f"{counts[key]:4}  {verdict.mark}  {verdict.meaning}"
         for key, verdict in VERDICTS.items()
     )
-    return "\n\n".join([*blocks, "\n".join(summary)])
+    return f"{wrapped(names, columns, width)}\n\n" + "\n".join(summary)
+
+
+def wrapped(names: Sequence[str], columns: Iterable[Sequence[str]], width: int) -> str:
+    """Renders columns with a cell per row name, in blocks of at most ``width``."""
+    blocks, used = [], width
+    for cells in columns:
+        size = max(map(len, cells))
+        if used + size > width:
+            blocks.append([f"{name:>13} " for name in names])
+            used = 0
+        rows = zip(blocks[-1], cells, strict=True)
+        blocks[-1] = [f"{row} {cell:<{size}}" for row, cell in rows]
+        used += size + 1
+    return "\n\n".join("\n".join(map(str.rstrip, rows)) for rows in blocks)
