@@ -32,10 +32,7 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
     folder = Path(config.output)
     for path in (folder / HTML, folder / JSON):
         if path.exists() and not config.overwrite:
-            raise UserError(
-                f"{path} exists: pass --overwrite to replace it, or name another "
-                "--output."
-            )
+            raise UserError(f"{path} exists: pass --overwrite to replace it.")
     subject = Subject(config, log)
     if config.only != ("representations",):
         # All other parts need a discriminator: load it first to fail early.
@@ -52,11 +49,10 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
             log(f"left out: {error}")
     if not sections:
         raise UserError("no part has data: see the messages above and --help.")
+    title = "ELECTRA analysis report"
     about = f"{config.model}, electra_tf {__version__}, seed {config.seed}"
-    page = render.page(
-        [*sections.values()], title="ELECTRA analysis report", about=about
-    )
     numbers = {name: section.numbers() for name, section in sections.items()}
+    page = render.page([*sections.values()], title=title, about=about)
     files.write_text(folder / HTML, page)
     files.write_json(folder / JSON, {"model": config.model} | numbers)
     for section in sections.values():

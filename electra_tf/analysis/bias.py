@@ -1,6 +1,6 @@
 """Replaced-token predictions by class of token.
 
-Letters: N tokens of all rows.
+Letters: N tokens of all rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -15,20 +15,10 @@ from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.predictions import Predictions, corruptions, predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import frequency_bins, rates
-from electra_tf.analysis.subject import Subject, longest_row
-from electra_tf.tasks.base import Rows
-from electra_tf.tasks.tagging import word_rows
+from electra_tf.analysis.subject import Subject, word_pieces
 
 _PASSES = 4
 _MOST_TAGS = 24
-
-
-def word_of(tokens: Predictions, pieces: Rows, starts: np.ndarray) -> np.ndarray:
-    """Returns each token's word index, [N]; ``starts`` has each sentence's first."""
-    words = pieces.notes["word"]
-    word = np.concatenate([np.maximum.accumulate(row) for row in words])
-    at = words.splits[:-1][tokens.row] + tokens.position
-    return word[at] + starts[pieces.example[tokens.row]]
 
 
 def traits(
@@ -38,17 +28,10 @@ def traits(
     counts: np.ndarray,
     continues: np.ndarray,
 ) -> dict[str, tuple[np.ndarray, Sequence[str]]]:
-    """Groups tokens by several traits.
+    """Returns group indices [N] and group names of the tokens, by trait.
 
-    Args:
-        tokens: N tokens.
-        word: word index of each token [N].
-        tags: parts of speech of all words.
-        counts: token counts by vocabulary id.
-        continues: whether each vocabulary entry continues a word.
-
-    Returns:
-        Group indices [N] and group names, by trait.
+    ``word`` [N] indexes ``tags``, the parts of speech of all words. ``counts`` [V] and
+    ``continues`` [V], whether an entry continues a word, are of the vocabulary.
     """
     names = sorted(tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS))
     tag_of = np.array([names.index(tag) if tag in names else -1 for tag in tags])
@@ -77,20 +60,19 @@ def profile(
 
     All texts have the same N tokens; ``group_of`` [N] are the groups of the originals.
     """
-    row = np.concatenate([each.row for each in corrupted])
+    columns = zip(*(vars(each).values() for each in corrupted), strict=True)
+    every = Predictions(*map(np.concatenate, columns))
     groups = np.tile(group_of, len(corrupted))
 
-    def of_all(name: str) -> np.ndarray:
-        return np.concatenate([getattr(each, name) for each in corrupted])
+    def among(chosen: np.ndarray, values: np.ndarray) -> pd.DataFrame:
+        return rates(values[chosen], groups[chosen], every.row[chosen], names)
 
-    replaced, masked = of_all("is_replaced"), of_all("is_masked")
-    calls, right = of_all("logits") > 0, of_all("best") == of_all("original")
     original = (group_of, clean.row, names)
     parts = {
         "mean P(replaced)": rates(special.expit(clean.logits), *original),
         "false alarms": rates(clean.logits > 0, *original),
-        "detected": rates(calls[replaced], groups[replaced], row[replaced], names),
-        "generator right": rates(right[masked], groups[masked], row[masked], names),
+        "detected": among(every.is_replaced, every.logits > 0),
+        "generator right": among(every.is_masked, every.best == every.original),
     }
     return pd.concat(
         [table.assign(measure=name) for name, table in parts.items()], ignore_index=True
@@ -114,9 +96,7 @@ def section(subject: Subject) -> Section:
     config, inspector = subject.config, subject.inspector
     sentences = [sentence.words for sentence in subject.tagged]
     tags = [tag for sentence in subject.tagged for tag in sentence.tags]
-    longest = longest_row(inspector, inspector.detector.encoder)
-    pieces = word_rows(sentences, inspector.tokenizer, longest)
-    rows = list(pieces.inputs["input_ids"])
+    rows, word = word_pieces(inspector, sentences)
     shared = {"batch_size": config.batch_size, "log": subject.log}
     clean = predict(inspector, rows, name="original", **shared)
     kind, generator = next(iter(corruptions(inspector, subject.text.counts).items()))
@@ -124,7 +104,6 @@ def section(subject: Subject) -> Section:
         predict(inspector, rows, generator, seed=config.seed + at, name=kind, **shared)
         for at in range(_PASSES)
     ]
-    word = word_of(clean, pieces, np.cumsum([0, *map(len, sentences)]))
     continues = np.array([t.startswith("##") for t in inspector.vocabulary.tokens])
     groups = traits(clean, word, tags, subject.text.counts, continues)
     tables = {

@@ -50,7 +50,7 @@ def reliability(
     """Computes mean probability and fraction of replaced tokens in equal-width bins."""
     p = special.expit(logits)
     number = np.minimum((p * BINS).astype(int), BINS - 1)
-    table = rates(np.asarray(labels, float), number, rows, range(BINS))
+    table = rates(labels, number, rows, range(BINS))
     counts = np.bincount(number, minlength=BINS)
     means = np.bincount(number, p, BINS)[counts > 0] / counts[counts > 0]
     table.insert(1, "P(replaced)", means)
@@ -80,14 +80,9 @@ def section(subject: Subject) -> Section:
     config, inspector, text = subject.config, subject.inspector, subject.text
     table, curves = [], []
     for kind, generator in predictions.corruptions(inspector, text.counts).items():
+        options = {"seed": config.seed, "batch_size": config.batch_size, "name": kind}
         tokens = predictions.predict(
-            inspector,
-            text.rows,
-            generator,
-            seed=config.seed,
-            batch_size=config.batch_size,
-            log=subject.log,
-            name=kind,
+            inspector, text.rows, generator, **options, log=subject.log
         )
         columns = (tokens.logits, tokens.is_replaced, tokens.row)
         fitting = halves(tokens.row, config.seed)
@@ -105,18 +100,11 @@ def section(subject: Subject) -> Section:
         f"{scaled['temperature']:.3f}); AUC {main['AUC']:.3f} ({main['low']:.3f} to "
         f"{main['high']:.3f})."
     )
+    name = "Reliability: share of replaced tokens by P(replaced)"
     tables = {
         "Calibration by corruption": pd.DataFrame(table),
-        "Reliability: share of replaced tokens by P(replaced)": pd.concat(
-            curves, ignore_index=True
-        ),
+        name: pd.concat(curves, ignore_index=True),
     }
-    chart = Chart(
-        [*tables][1],
-        "P(replaced)",
-        "share replaced",
-        panel="stage",
-        series="corruption",
-        diagonal=True,
-    )
+    axes = ("P(replaced)", "share replaced", "stage", "corruption")
+    chart = Chart(name, *axes, diagonal=True)
     return Section("Is it calibrated?", sentence, tables, (chart,))

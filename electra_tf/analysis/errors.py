@@ -8,8 +8,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import mode
 
 import numpy as np
 from sklearn import metrics
@@ -18,7 +20,7 @@ from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
-from electra_tf.analysis.subject import Subject, longest_row
+from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.cli import Log
 from electra_tf.data import paths
 from electra_tf.errors import UserError
@@ -27,7 +29,6 @@ from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.metrics import bootstrap
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.tables import read_text
-from electra_tf.tasks.tagging import word_rows
 
 BETA = 0.5
 DISCRIMINATOR = "discriminator"
@@ -54,36 +55,29 @@ def word_scores(
 ) -> dict[str, np.ndarray]:
     """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
-    A word has the maximum over its pieces, or NaN without pieces. Long sentences are
-    split.
+    A word has the maximum over its pieces, or NaN without pieces.
 
     * ``discriminator``: replaced-token logit;
     * ``generator``, if there is one: -log p with the piece masked;
     * ``frequency``: minus the log of the piece's ``counts`` [V].
     """
-    starts = np.cumsum([0, *map(len, sentences)])
-    longest = longest_row(inspector, inspector.detector.encoder)
-    pieces = word_rows(sentences, inspector.tokenizer, longest)
-    rows = list(pieces.inputs["input_ids"])
+    rows, word = word_pieces(inspector, sentences)
 
-    def of_words(by_row: Sequence[np.ndarray], sign: int = 1) -> np.ndarray:
-        scores = np.full(starts[-1], np.nan)
-        for row, sentence in enumerate(pieces.example):
-            # Assign continuing pieces to the word before them.
-            first = np.maximum.accumulate(pieces.notes["word"][row][1:-1])
-            np.fmax.at(scores, first + starts[sentence], sign * by_row[row])
-        return scores
-
-    def by_model(method: str, model: object) -> list[np.ndarray]:
+    def by_model(method: str, model: object) -> np.ndarray:
         shared = {"batch_size": batch_size, "log": log}
-        return row_scores(method, model, inspector.vocabulary, rows, **shared)
+        scores = row_scores(method, model, inspector.vocabulary, rows, **shared)
+        return np.concatenate(scores)
 
-    scores = {DISCRIMINATOR: of_words(by_model("replaced", inspector.detector))}
+    by_piece = {DISCRIMINATOR: by_model("replaced", inspector.detector)}
     if inspector.home.has_model("generator"):
-        fits = by_model("masked_lm", inspector.generator)
-        scores["generator"] = of_words(fits, -1)
-    logs = [np.log(counts[row[1:-1]] + 1.0) for row in rows]
-    return scores | {"frequency": of_words(logs, -1)}
+        by_piece["generator"] = -by_model("masked_lm", inspector.generator)
+    ids = np.concatenate([row[1:-1] for row in rows])
+    by_piece["frequency"] = -np.log(counts[ids] + 1.0)
+    scores = {}
+    for scorer, values in by_piece.items():
+        scores[scorer] = np.full(sum(map(len, sentences)), np.nan)
+        np.fmax.at(scores[scorer], word, values)
+    return scores
 
 
 def evaluate(
@@ -92,14 +86,8 @@ def evaluate(
     """Evaluates word scores [N] against marked words; leaves out NaN.
 
     Half of the sentences selects the threshold with the best F0.5. The other half gives
-    precision, recall, F0.5 and rates by kind.
-
-    Returns:
-        Metrics by name; the fraction of words above the threshold, by kind of error
-        (``RIGHT`` for correct words).
-
-    Raises:
-        UserError: if the first half has no wrong word.
+    precision, recall, F0.5 and the table: the fraction of words above the threshold, by
+    kind of error. Raises UserError if the first half has no wrong word.
     """
     kinds = np.array([kind for each in marked for kind in each.kinds], object)
     rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
@@ -141,19 +129,15 @@ def evaluate(
     }
     names = [RIGHT, *sorted(set(kinds[wrong]))]
     group = np.array([names.index(kind) for kind in kinds])[~fitting]
-    by_kind = rates(called.astype(float), group, rows[~fitting], names)
-    return measures, by_kind
+    return measures, rates(called, group, rows[~fitting], names)
 
 
 def read_marked(path: str, log: Log) -> list[Marked]:
     """Reads M2 (``.m2``), columns, or BLiMP's minimal pairs (``.jsonl``, or a folder).
 
     For a missing word, the word after the gap is marked, or the last word of the
-    sentence (as in Rei and Yannakoudakis, 2016).
-
-    Of minimal pairs, the words of the bad sentence that differ are marked with the
-    paradigm. In M2, half of the annotators must mark a word. Skips and logs M2
-    sentences with an edit beyond their last word, since their tokenization differs.
+    sentence (as in Rei and Yannakoudakis, 2016). Of minimal pairs, the words of the bad
+    sentence that differ are marked with the paradigm.
 
     Raises UserError if a line is malformed or there are no words, OSError if the file
     does not exist.
@@ -182,12 +166,13 @@ def _m2(path: str, log: Log) -> Iterator[Marked]:
     """Yields sentences with the words that half of the annotators mark.
 
     As in the M2 scorer, an annotator without edits in a sentence finds no error there.
+    Skips and logs sentences with an edit beyond their last word.
     """
     blocks = _m2_blocks(path)
     annotators = {name for _, edits in blocks for name in edits}
     skipped = 0
     for words, edits in blocks:
-        spans = [span for own in edits.values() for span in own]
+        spans = itertools.chain(*edits.values())
         if any(not first <= last <= len(words) for first, last, _ in spans):
             skipped += 1
             continue
@@ -196,8 +181,7 @@ def _m2(path: str, log: Log) -> Iterator[Marked]:
         for word in range(len(words)):
             marks = [vote[word] for vote in votes if vote[word]]
             is_wrong = marks and len(marks) >= len(annotators) / 2
-            common = collections.Counter(marks).most_common(1)
-            kinds.append(common[0][0] if is_wrong else RIGHT)
+            kinds.append(mode(marks) if is_wrong else RIGHT)
         yield Marked(words, tuple(kinds))
     if skipped:
         log(

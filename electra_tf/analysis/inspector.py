@@ -24,7 +24,6 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
     CategoricalSampler,
     Electra,
-    GreedySampler,
     MaskedLM,
     ReplacedTokenDetector,
 )
@@ -35,7 +34,6 @@ class Verdicts:
     """Replaced-token probabilities of a text, including [CLS] and [SEP].
 
     Attributes:
-        text: the input text.
         tokens: S word pieces of the discriminator's input.
         probabilities: S floats, P(replaced).
         original: S word pieces before corruption, or None without corruption.
@@ -56,8 +54,7 @@ class Fills:
     Attributes:
         text: the input text, with P masks.
         mask: the mask token.
-        fills: for each mask the most probable (token, probability), best first. Masks
-            are predicted independently.
+        fills: P times the most probable (token, probability), predicted independently.
     """
 
     text: str
@@ -105,11 +102,7 @@ class Inspector:
         return Verdicts(text, self.names(ids), _plain(probabilities))
 
     def corrupt(
-        self,
-        text: str,
-        *,
-        mask_rate: float | None = None,
-        seed: int = 0,
+        self, text: str, *, mask_rate: float | None = None, seed: int = 0
     ) -> Verdicts:
         """Replaces tokens by generator samples, then predicts which are replaced.
 
@@ -117,24 +110,18 @@ class Inspector:
         value at the end of pretraining.
         """
         generator, detector = self.generator, self.detector
-        pair = Electra(
-            generator,
-            detector.encoder,
-            objective=detector.objective,
-            sampler=self.sampler,
-        )
+        parts = {"objective": detector.objective, "sampler": self.sampler}
+        pair = Electra(generator, detector.encoder, **parts)
         ids = self.encode(text, detector.encoder, generator.encoder)
         inputs = self.inputs(ids)
         # Seed by the text, not by its index.
         fingerprint = zlib.crc32(text.encode())
-        keys = row_keys(
-            tf.constant([fingerprint], tf.int64), tf.constant([0], tf.int64), seed=seed
-        )
+        row = tf.constant([fingerprint], tf.int64)
+        keys = row_keys(row, tf.zeros_like(row), seed=seed)
         masking = self.masking(len(ids), mask_rate)
-        masked = masking(ids[None], inputs["input_mask"], keys)
-        answers = pair.examine(
-            {**inputs, **masked}, seed=tf.constant([seed, fingerprint % 2**31])
-        )
+        inputs |= masking(ids[None], inputs["input_mask"], keys)
+        key = tf.constant([seed, fingerprint % 2**31])
+        answers = pair.examine(inputs, seed=key)
         return Verdicts(
             text,
             self.names(answers["corrupted_ids"].numpy()[0]),
@@ -145,10 +132,9 @@ class Inspector:
 
     def fill(self, text: str, *, top: int = 5) -> Fills:
         """Returns the generator's ``top`` tokens for every [MASK] in a text."""
-        size = len(self.vocabulary)
+        size, mask = len(self.vocabulary), self.vocabulary.mask
         if not 1 <= top <= size:
             raise UserError(f"--top must be from 1 to {size}, got {top}.")
-        mask = self.vocabulary.mask
         if mask not in text:
             raise UserError(
                 f"{_quoted(text)} has no {mask}: write {mask} for a token to predict."
@@ -183,12 +169,10 @@ class Inspector:
         return self._load("generator", MaskedLM)
 
     @property
-    def sampler(self) -> CategoricalSampler | GreedySampler:
+    def sampler(self) -> CategoricalSampler:
         """The sampler at the end of pretraining."""
         flags = self.flags
         temperature = flags.get("final_temperature") or flags.get("temperature", 1.0)
-        if not temperature:
-            return GreedySampler()
         return CategoricalSampler(temperature, flags.get("disallow_correct", False))
 
     def masking(self, length: int, mask_rate: float | None = None) -> Masking:
@@ -245,11 +229,10 @@ class Inspector:
         With ``masks``, [MASK] in the text is the mask token.
         """
         parts = text.split(self.vocabulary.mask) if masks else [text]
-        pieces = self.tokenizer.encode(parts)
-        ids = [self.vocabulary.cls_id, *pieces[0]]
-        for piece in pieces[1:]:
-            ids += [self.vocabulary.mask_id, *piece]
-        ids.append(self.vocabulary.sep_id)
+        ids = [self.vocabulary.cls_id]
+        for pieces in self.tokenizer.encode(parts):
+            ids += [*pieces, self.vocabulary.mask_id]
+        ids[-1] = self.vocabulary.sep_id
         length = len(ids)
         if length == 2:
             raise UserError(f"{_quoted(text)} has no tokens: give a text with words.")

@@ -19,6 +19,7 @@ from electra_tf.data.masking import row_keys
 from electra_tf.features import derive_inputs
 from electra_tf.pretraining.masked_lm import UnigramGenerator
 from electra_tf.pretraining.samplers import corrupt
+from electra_tf.tasks.base import Ragged
 
 # Maps generator inputs to logits [B, P, V].
 Generator = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
@@ -28,25 +29,15 @@ _STEP = 32
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """The tokens of all rows, concatenated: arrays [N].
+    """The tokens of all rows, concatenated: arrays [N]."""
 
-    Attributes:
-        original: ids of the text, int32.
-        shown: ids of the discriminator's input, int32.
-        logits: replaced-token logits, float64.
-        is_masked: bool, positions sampled by the generator.
-        best: the generator's most probable ids there, int32; -1 elsewhere.
-        row: row index of each token.
-        position: position in its row; [CLS] is 0.
-    """
-
-    original: np.ndarray
-    shown: np.ndarray
-    logits: np.ndarray
-    is_masked: np.ndarray
-    best: np.ndarray
+    original: np.ndarray  # Ids of the text.
+    shown: np.ndarray  # Ids of the discriminator's input.
+    logits: np.ndarray  # Replaced-token logits, float64.
+    is_masked: np.ndarray  # Whether the generator sampled the token.
+    best: np.ndarray  # The generator's most probable ids there; -1 elsewhere.
     row: np.ndarray
-    position: np.ndarray
+    position: np.ndarray  # In the row; [CLS] is 0.
 
     @property
     def is_replaced(self) -> np.ndarray:
@@ -87,7 +78,8 @@ def predict(
     """
     vocabulary, detector = inspector.vocabulary, inspector.detector
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
-    lengths = np.array([len(row) for row in rows])
+    column = Ragged.of(rows)
+    lengths = column.lengths
     order = np.argsort(lengths, kind="stable")
     parts: list[tuple[np.ndarray, ...]] = []
     progress = cli.Progress(len(rows), unit="row", log=log)
@@ -95,32 +87,26 @@ def predict(
         chosen = order[start : start + batch_size]
         width = int(-(-lengths[chosen].max() // _STEP) * _STEP)
         width = min(width, detector.encoder.embeddings.max_positions)
-        ids = np.full([len(chosen), width], vocabulary.pad_id, np.int32)
-        for line, number in zip(ids, chosen, strict=True):
-            line[: lengths[number]] = rows[number]
+        ids = column.pad(chosen, width, vocabulary.pad_id)
         mask = (np.arange(width) < lengths[chosen, None]).astype(np.int32)
         batch = derive_inputs(tf.constant(ids), tf.constant(mask), vocabulary.sep_id)
         shown, masked = ids, np.zeros_like(ids, bool)
         best = np.full_like(ids, -1)
         inputs = batch
         if generator is not None:
-            keys = row_keys(
-                tf.constant(chosen, tf.int64),
-                tf.zeros([len(chosen)], tf.int64),
-                seed=seed,
-            )
+            numbers = tf.constant(chosen, tf.int64)
+            keys = row_keys(numbers, tf.zeros_like(numbers), seed=seed)
             hide = inspector.masking(width)
             batch |= hide(batch["input_ids"], batch["input_mask"], keys)
             guesses = generator(batch)
             key = tf.constant([seed, start])
             sampled = inspector.sampler(guesses, batch["masked_lm_ids"], key)
             corrupted = corrupt(batch, sampled)
+            greedy = corrupt(batch, tf.argmax(guesses, -1, output_type=tf.int32))
             inputs = corrupted.inputs
             shown = inputs["input_ids"].numpy()
             masked = corrupted.is_masked.numpy()
-            line, slot = np.nonzero(batch["masked_lm_weights"].numpy())
-            places = batch["masked_lm_positions"].numpy()[line, slot]
-            best[line, places] = tf.argmax(guesses, -1).numpy()[line, slot]
+            best = np.where(masked, greedy.inputs["input_ids"], -1)
         logits = inspector.detect(inputs).numpy().astype(np.float64)
         kept = (mask > 0) & ~np.isin(ids, special)
         line, position = np.nonzero(kept)

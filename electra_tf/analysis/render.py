@@ -31,25 +31,17 @@ _REAL, _REPLACED = np.array([255, 255, 255]), np.array([240, 110, 90])
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A figure of a table: a panel per value of ``panel``, a series per ``series``.
-
-    Attributes:
-        table: a table of the section.
-        x, y: its columns; columns ``low`` and ``high`` become error bars.
-        panel, series: columns to split by, or "".
-        kind: "line", "points" (shares by categorical x) or "heat" (needs ``color``).
-        color: column of a heat map's values.
-        diagonal: whether to draw x = y.
-    """
+    """A figure of a section's table; its columns low and high become error bars."""
 
     table: str
     x: str
     y: str
-    panel: str = ""
-    series: str = ""
+    panel: str = ""  # Column with a panel per value.
+    series: str = ""  # Column with a series per value.
+    # "points" are shares by categorical x.
     kind: Literal["line", "points", "heat"] = "line"
-    color: str = ""
-    diagonal: bool = False
+    color: str = ""  # Column with the values of a heat map.
+    diagonal: bool = False  # Whether to draw x = y.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,6 @@ from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, roc_auc
 from electra_tf.analysis.subject import Subject, longest_row
-from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen
@@ -30,22 +29,17 @@ _REPLACED_SHARE = 0.15
 
 def read_words(
     encoder: TextEncoder,
-    tokenizer: WordPiece,
+    inspector: Inspector,
     sentences: Sequence[Sequence[str]],
-    *,
-    longest: int,
-    batch_size: int = 32,
+    batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns word states [L, N, D] and word indices [N].
-
-    Splits long sentences; leaves out words without pieces.
-    """
-    rows = word_rows(sentences, tokenizer, longest)
+    """Returns states [L, N, D] and indices [N] of the words that have pieces."""
+    longest = longest_row(inspector, encoder)
+    rows = word_rows(sentences, inspector.tokenizer, longest)
     states = frozen.states_of(encoder, rows, frozen.words, batch_size)
-    starts = np.cumsum([0, *map(len, sentences)])
-    rows_of_words = zip(rows.notes["word"], starts[rows.example], strict=True)
-    numbers = [start + word[word >= 0] for word, start in rows_of_words]
-    return states, np.concatenate(numbers)
+    starts = np.cumsum([0, *map(len, sentences)])[rows.example]
+    words = zip(rows.notes["word"], starts, strict=True)
+    return states, np.concatenate([word[word >= 0] + start for word, start in words])
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
@@ -72,20 +66,12 @@ def probe(
 ) -> tuple[list[float], float]:
     """Trains a logistic regression per layer on half of the sentences.
 
-    All layers share the regularization, chosen on a held-out tenth for their mean.
+    ``states`` are [L, N, D]; ``targets`` and ``sentences`` are classes and sentence
+    indices [N]. All layers share the regularization, chosen on a held-out tenth for
+    their mean.
 
-    Args:
-        states: [L, N, D].
-        targets: classes [N].
-        sentences: sentence indices [N].
-        is_detection: whether to return the AUC of class 1 instead of accuracy.
-        seed: of the split.
-
-    Returns:
-        Scores by layer on the other half, and the majority baseline.
-
-    Raises:
-        UserError: if all words have the same class.
+    Returns the accuracies by layer on the other half and the majority baseline; of
+    ``is_detection``, the AUC of class 1. Raises UserError if all words have one class.
     """
     classes, numbers = np.unique(targets, return_inverse=True)
     training = halves(sentences, seed)
@@ -112,44 +98,37 @@ def probe(
 
 def section(subject: Subject) -> Section:
     """Reports layers and probes of all encoders on the tagged text."""
-    config, tagged = subject.config, subject.tagged
+    config, seed, tagged = subject.config, subject.config.seed, subject.tagged
     sentences = [sentence.words for sentence in tagged]
     words = np.array([word for each in sentences for word in each], object)
     tags = np.array([tag for sentence in tagged for tag in sentence.tags])
     owner = np.repeat(np.arange(len(tagged)), [len(each) for each in sentences])
-    rng = np.random.default_rng(config.seed)
+    rng = np.random.default_rng(seed)
     is_drawn = rng.random(len(words)) < _REPLACED_SHARE
     drawn = np.where(is_drawn, rng.permutation(words), words)
     pairs = zip(drawn, words, strict=True)
     is_replaced = np.array([new.lower() != old.lower() for new, old in pairs])
-    ends = np.cumsum([len(each) for each in sentences])
-    drawn_sentences = [tuple(part) for part in np.split(drawn, ends[:-1])]
+    starts = np.cumsum([len(each) for each in sentences[:-1]])
+    drawn_sentences = [tuple(part) for part in np.split(drawn, starts)]
     inspectors = {config.model: subject.inspector}
-    for folder in config.encoders:
-        inspectors.setdefault(folder, Inspector(folder, subject.log))
+    inspectors |= {folder: Inspector(folder, subject.log) for folder in config.encoders}
     clean, corrupted = {}, {}
     for name, inspector in inspectors.items():
         encoder = inspector.home.load("encoder", TextEncoder)
         inspector.home.check_vocabulary("encoder", encoder)
-        read = functools.partial(
-            read_words,
-            encoder,
-            inspector.tokenizer,
-            longest=longest_row(inspector, encoder),
-            batch_size=config.batch_size,
+        clean[name], corrupted[name] = (
+            read_words(encoder, inspector, each, config.batch_size)
+            for each in (sentences, drawn_sentences)
         )
-        clean[name], corrupted[name] = read(sentences), read(drawn_sentences)
         subject.log(f"read {name}")
     at, clean = _common(clean)
     at_drawn, corrupted = _common(corrupted)
-    replaced = (is_replaced[at_drawn], owner[at_drawn])
     layers, best = [], []
     for name, own in clean.items():
+        data = (corrupted[name], is_replaced[at_drawn], owner[at_drawn])
         results = {
-            "tag": probe(own, tags[at], owner[at], seed=config.seed),
-            "replaced": probe(
-                corrupted[name], *replaced, is_detection=True, seed=config.seed
-            ),
+            "tag": probe(own, tags[at], owner[at], seed=seed),
+            "replaced": probe(*data, is_detection=True, seed=seed),
         }
         for kind, (scores, baseline) in results.items():
             layers += [

@@ -17,19 +17,12 @@ from electra_tf.tasks.metrics import wilson
 def rates(
     values: np.ndarray, groups: np.ndarray, clusters: np.ndarray, names: Sequence[str]
 ) -> pd.DataFrame:
-    """Computes the mean and 95 % interval of values in [0, 1] by group.
+    """Computes the mean and 95 % interval of values [N] in [0, 1] by group.
 
-    Tokens of a sentence are not independent, so the Wilson interval uses the effective
-    sample size (linearized variance of a ratio; Korn and Graubard, 1998).
-
-    Args:
-        values: [N].
-        groups: group indices [N]; negative for none.
-        clusters: sentence indices [N].
-        names: of the groups.
-
-    Returns:
-        A row per nonempty group: group, count, rate, low, high.
+    ``groups`` [N] index ``names``; -1 is no group. ``clusters`` [N] are sentences:
+    their tokens are not independent, so the Wilson interval uses the effective sample
+    size (linearized variance of a ratio; Korn and Graubard, 1998). Returns a row per
+    nonempty group: group, count, rate, low, high.
     """
     rows = []
     for group, name in enumerate(names):

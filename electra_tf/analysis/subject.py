@@ -25,16 +25,16 @@ from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import DATA
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.sentences import Sentence, SentenceSource
+from electra_tf.tasks.tagging import word_rows
 
 _COUNTED_RECORDS = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Rows of ids, including [CLS] and [SEP].
+    """Rows of ids with [CLS] and [SEP], token counts [V], and a description.
 
-    ``counts`` [V] are the token counts of the training text or, if it is missing, of
-    these rows; ``about`` describes the rows.
+    ``counts`` are of the training text or, if it is missing, of these rows.
     """
 
     rows: Sequence[np.ndarray]
@@ -48,12 +48,27 @@ def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
     return min(most, inspector.flags.get("max_seq_length") or most)
 
 
-def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
-    """Reads at most ``limit`` rows of text, or the run's held-out records.
+def word_pieces(
+    inspector: Inspector, sentences: Sequence[Sequence[str]]
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns rows of ids, and the word index of each piece in all of them [N].
 
-    ``specs`` are the values of ``--text``. The default is the run's records, or a
-    sample without records. A line is one row, or several if it is too long. Raises
-    UserError if there is no text.
+    Words are numbered over all sentences. Long sentences are split.
+    """
+    longest = longest_row(inspector, inspector.detector.encoder)
+    pieces = word_rows(sentences, inspector.tokenizer, longest)
+    starts = np.cumsum([0, *map(len, sentences)])[pieces.example]
+    words = zip(pieces.notes["word"], starts, strict=True)
+    # Continuing pieces, marked by -1, belong to the word before them.
+    numbers = [np.maximum.accumulate(word[1:-1]) + start for word, start in words]
+    return list(pieces.inputs["input_ids"]), np.concatenate(numbers)
+
+
+def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
+    """Reads at most ``limit`` rows of ``--text``, a row or several per line.
+
+    Without ``specs``, reads the run's held-out records, or a sample if there are none.
+    Raises UserError if there is no text.
     """
     vocabulary = inspector.vocabulary
     train, held_out = (

@@ -1,5 +1,7 @@
 """Measures by trait against a counting loop and SciPy."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,34 +9,19 @@ from scipy import stats
 
 from electra_tf.analysis import bias, predictions
 from electra_tf.analysis.predictions import Predictions
-from electra_tf.tasks.tagging import word_rows
+from electra_tf.analysis.subject import word_pieces
 from tests.tasks.common import TOKENS
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("a1", "wass", "x!y")]
 
 
-@pytest.fixture(scope="module")
-def read(inspector):
-    """Returns the tokens, the word index of each token, and all words."""
-    pieces = word_rows(SENTENCES, inspector.tokenizer, 32)
-    rows = list(pieces.inputs["input_ids"])
+def test_words_and_their_traits(inspector):
+    rows, word = word_pieces(inspector, SENTENCES)
     tokens = predictions.predict(inspector, rows)
-    words = [word for sentence in SENTENCES for word in sentence]
-    starts = np.cumsum([0, *map(len, SENTENCES)])
-    return tokens, bias.word_of(tokens, pieces, starts), words
-
-
-def test_every_piece_has_its_word(read):
-    tokens, word, words = read
-    for number, text in enumerate(words):
+    for number, text in enumerate(itertools.chain(*SENTENCES)):
         pieces = [TOKENS[index] for index in tokens.original[word == number]]
         joined = "".join(piece.removeprefix("##") for piece in pieces)
         assert joined == text.lower().replace("\u200b", "")
-    assert (np.diff(word) >= 0).all()
-
-
-def test_traits(read):
-    tokens, word, _ = read
     tags = ["ADJ", "NOUN", "X", "PUNCT", *["DET"] * 40, "NUM", "VERB", "X"]
     counts = np.zeros(len(TOKENS), int)
     counts[TOKENS.index("the")] = 12

@@ -17,15 +17,9 @@ from tests.tasks.common import TOKENS, tokenizer
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("\u200b",), ("bad", "a")]
 
 
-@pytest.fixture(scope="module")
-def encoder(folder):
-    return keras.saving.load_model(folder / "encoder.keras")
-
-
-def test_words_have_the_states_of_their_first_pieces(encoder):
-    states, numbers = representations.read_words(
-        encoder, tokenizer(), SENTENCES, longest=32, batch_size=2
-    )
+def test_words_have_the_states_of_their_first_pieces(folder, inspector):
+    encoder = keras.saving.load_model(folder / "encoder.keras")
+    states, numbers = representations.read_words(encoder, inspector, SENTENCES, 2)
     # The two words that consist of a zero-width space are left out.
     assert numbers.tolist() == [0, 1, 3, *range(4, 44), 45, 46]
     is_first = [not t.startswith(("##", "[CLS", "[SEP")) for t in TOKENS]

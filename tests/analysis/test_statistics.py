@@ -1,7 +1,5 @@
 """Rates, bins and intervals against SciPy and a bootstrap loop."""
 
-import collections
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,20 +7,18 @@ from scipy import stats
 from electra_tf.analysis import statistics
 from electra_tf.tasks.metrics import wilson
 
-Row = collections.namedtuple("Row", ["group", "count", "rate", "low", "high"])
 
-
-def rows(*arguments):
-    return [Row(*row) for row in statistics.rates(*arguments).itertuples(index=False)]
+def rates(*arguments):
+    return statistics.rates(*arguments).to_dict("records")
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 7), (31, 100), (50, 50)])
 def test_independent_tokens_have_wilsons_interval(right, count):
     values = np.arange(count) < right
-    (found,) = rows(values, np.zeros(count, int), np.arange(count), ["x"])
+    (found,) = rates(values, np.zeros(count, int), np.arange(count), ["x"])
     peer = stats.binomtest(right, count).proportion_ci(method="wilson")
-    assert (found.low, found.high) == pytest.approx((peer.low, peer.high))
-    assert (found.group, found.count, found.rate) == ("x", count, right / count)
+    assert (found.pop("low"), found.pop("high")) == pytest.approx([*peer])
+    assert found == {"group": "x", "count": count, "rate": right / count}
 
 
 def test_intervals_of_dependent_tokens_are_those_of_a_bootstrap_of_sentences():
@@ -30,15 +26,16 @@ def test_intervals_of_dependent_tokens_are_those_of_a_bootstrap_of_sentences():
     sizes = rng.integers(1, 30, 300)
     clusters = np.repeat(np.arange(300), sizes)
     values = rng.random(len(clusters)) < np.repeat(rng.beta(1, 2, 300), sizes)
-    (found,) = rows(values, np.zeros_like(clusters), clusters, ["x"])
+    (found,) = rates(values, np.zeros_like(clusters), clusters, ["x"])
+    size = found["high"] - found["low"]
     right = np.bincount(clusters, values)
     drawn = rng.integers(0, 300, (4000, 300))
     means = right[drawn].sum(1) / sizes[drawn].sum(1)
     low, high = np.quantile(means, [0.025, 0.975])
-    assert found.high - found.low == pytest.approx(high - low, rel=0.08)
-    assert found.low == pytest.approx(low, abs=0.01)
-    alone = wilson(found.rate, found.count)
-    assert found.high - found.low > 2 * (alone[1] - alone[0])
+    assert size == pytest.approx(high - low, rel=0.08)
+    assert found["low"] == pytest.approx(low, abs=0.01)
+    alone = wilson(found["rate"], found["count"])
+    assert size > 2 * (alone[1] - alone[0])
 
 
 def test_halves_keep_rows_whole():
