@@ -132,7 +132,7 @@ def build_step(config, size: Size) -> Callable[[], dict]:
     from electra_tf.systems import build
     from electra_tf.training.callbacks import first_nonfinite
 
-    model = build.compiled_model(config, size.vocab)
+    model = build.compiled_phases(config, size.vocab)[-1].model
     given = batches(size)
     stacked = {name: np.stack([b[name] for b in given]) for name in given[0]}
     data = tf.data.Dataset.from_tensor_slices(stacked).cache().repeat().prefetch(2)

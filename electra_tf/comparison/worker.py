@@ -73,7 +73,8 @@ def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
     if job["is_untrained"]:
         data = build.pretraining_data(config, cli.note)
         words = data.vocabulary
-        model = build.compiled_model(config, len(words), build.special_ids(words))
+        ids = build.special_ids(words)
+        model = build.compiled_phases(config, len(words), ids)[-1].model
         # With the casing of given records, which may differ from the flags.
         home.describe(settings_of(part["config"], data), words)
         home.save(model.artifacts())

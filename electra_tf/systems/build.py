@@ -46,15 +46,13 @@ from electra_tf.training import AdamW, WarmupPolynomialDecay
 from electra_tf.training.schedules import Schedule
 
 POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+_ADVERSARIAL = {"reinforce": ReinforceElectra, "gumbel": GumbelElectra}
 # Creates a custom objective; called in the scope of the strategy.
 MakeObjective = Callable[[], Objective]
 
 
 def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
-    """Returns vocabulary and records, and builds them if necessary.
-
-    Raises ValueError for unusable data, OSError if reading or writing fails.
-    """
+    """Returns vocabulary and records, and builds them if necessary."""
     data = config.data
     if data.records:
         return given_data(data, log)
@@ -157,17 +155,12 @@ def build_model(
         weight = config.objective.sentence_weight
         objective = JointObjective(objective, sentence, weight, name="joint")
         draw = LeaveRows(draw, LEFT_ROWS)
-    adversarial = {}
+    model_class, adversarial = Electra, {}
     if config.objective.objective == "electric":
         model_class = Electric
-    elif config.training.training == "reinforce":
-        model_class = ReinforceElectra
+    elif config.training.training in _ADVERSARIAL:
+        model_class = _ADVERSARIAL[config.training.training]
         adversarial = {"adversarial_weight": adversarial_weight(config)}
-    elif config.training.training == "gumbel":
-        model_class = GumbelElectra
-        adversarial = {"adversarial_weight": adversarial_weight(config)}
-    else:
-        model_class = Electra
     return model_class(
         generator,
         discriminator,
@@ -183,11 +176,8 @@ def build_model(
 
 
 def _step_options(config: PretrainConfig) -> dict[str, int]:
-    """Returns the arguments of ``PretrainingModel``."""
-    return {
-        "gradient_accumulation_steps": config.run.gradient_accumulation_steps,
-        "seed": config.run.seed,
-    }
+    names = ("gradient_accumulation_steps", "seed")
+    return {name: getattr(config.run, name) for name in names}
 
 
 def make_encoder(
@@ -241,9 +231,8 @@ def make_tables(
     table = make_table(config.encoder, vocab_size)
     if sharing == "token":
         rate = config.generator_encoder.dropout
-        return SharedWordEmbedding(
-            table, dropout=rate, name="generator_embeddings"
-        ), table
+        words = SharedWordEmbedding(table, dropout=rate, name="generator_embeddings")
+        return words, table
     if sharing in ("nes", "untied"):
         # "nes": two tables of the full embedding size (DeBERTaV3, section 3).
         # "untied": of the hidden size, as ``untied_generator_embeddings`` originally.
@@ -269,10 +258,8 @@ def make_generator(
     sizes = config.generator_encoder
     if kind == "two_tower":
         left, right = (
-            make_encoder(
-                sizes, embeddings, f"generator_{direction}", direction=direction
-            )
-            for direction in ("left_to_right", "right_to_left")
+            make_encoder(sizes, embeddings, f"generator_{name}", direction=name)
+            for name in ("left_to_right", "right_to_left")
         )
         return TwoTowerGenerator(
             left, right, special_ids=special_ids, name="two_tower", **step
@@ -305,9 +292,8 @@ def sampler(config: PretrainConfig) -> CategoricalSampler:
     choice = config.generator
     temperature: float | Schedule = choice.temperature
     if choice.final_temperature is not None:
-        change = LinearChange
-        if choice.temperature_shape == "exponential":
-            change = ExponentialDecay
+        is_linear = choice.temperature_shape == "linear"
+        change = LinearChange if is_linear else ExponentialDecay
         temperature = change(
             choice.temperature, choice.final_temperature, choice.temperature_steps
         )
@@ -352,18 +338,13 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
         rate = own_rate
     elif own_rate is not None and phase.frozen is None:
         model = phase.model
-        shared = {
-            v.path for v in (*model.discriminator.weights, *model.objective.weights)
-        }
+        others = (*model.discriminator.weights, *model.objective.weights)
+        shared = {v.path for v in others}
         own = [v for v in model.trainable_variables if v.path not in shared]
         multipliers = [(own, own_rate / rate)]
+    shape = {"warmup_steps": choice.warmup_steps, "combine": choice.lr_schedule}
     return AdamW(
-        WarmupPolynomialDecay(
-            rate,
-            phase.steps,
-            warmup_steps=choice.warmup_steps,
-            combine=choice.lr_schedule,
-        ),
+        WarmupPolynomialDecay(rate, phase.steps, **shape),
         weight_decay=choice.weight_decay,
         bias_correction=choice.adam_bias_correction,
         clip_norm=choice.clip_norm,
@@ -389,10 +370,3 @@ def compiled_phases(
         phase.model.compile(optimizer=optimizer(config, phase), jit_compile=False)
         phase.model.optimizer.build(phase.model.trainable_variables)
     return all_phases
-
-
-def compiled_model(
-    config: PretrainConfig, vocab_size: int, special_ids: Sequence[int] = ()
-) -> PretrainingModel:
-    """Returns the compiled model of the last phase; call in the strategy's scope."""
-    return compiled_phases(config, vocab_size, special_ids)[-1].model

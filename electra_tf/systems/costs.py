@@ -36,7 +36,7 @@ _BYTES_OF_A_LAYER = 100_000
 
 
 class Head(NamedTuple):
-    """A head that runs at every position, or only at the predicted ones.
+    """A head that runs ``everywhere``, or only at the predicted positions.
 
     Names are "masked_lm", "replaced_token", "logits" (product with the word table),
     "linear_unit" (with a sigmoid) and "relaxed_lookup" (relaxed one-hots times table).
@@ -45,11 +45,6 @@ class Head(NamedTuple):
     name: str
     everywhere: bool = True
     is_trained: bool = True
-
-    def share(self, config: PretrainConfig) -> float:
-        """Returns the fraction of positions that the head processes."""
-        some = config.predictions_per_seq / config.data.max_seq_length
-        return 1.0 if self.everywhere else some
 
 
 class Network(NamedTuple):
@@ -118,22 +113,19 @@ def _generator(config: PretrainConfig, vocab_size: int) -> Network:
         heads.append(Head("linear_unit", everywhere=False))
     elif config.training.training == "gumbel":
         heads.append(Head("relaxed_lookup", everywhere=False))
-    encoder = config.generator_encoder
-    return Network(encoder, vocab_size, tuple(heads), towers)
+    return Network(config.generator_encoder, vocab_size, tuple(heads), towers)
 
 
 def step_flops(config: PretrainConfig, phase: Phase, *, rule: str) -> float:
-    """Returns the FLOPs of one update in a phase; UserError for an unknown rule."""
-    if rule not in RULES:
-        raise UserError(f"rule is {rule!r}; allowed are {', '.join(RULES)}.")
-    length = config.data.max_seq_length
-    per_token = 0.0
+    """Returns the FLOPs of one update in a phase."""
+    length, per_token = config.data.max_seq_length, 0.0
     for network in phase.networks:
         passes = RULES[rule] if network.is_trained else 1
         per_token += passes * encoder_flops(network, length, rule)
         for head in network.heads:
             times = passes if head.is_trained else 1
-            per_token += times * head.share(config) * head_flops(network, head, rule)
+            times *= 1 if head.everywhere else config.predictions_per_seq / length
+            per_token += times * head_flops(network, head, rule)
     return per_token * length * config.run.train_batch_size
 
 

@@ -65,7 +65,7 @@ def test_sizes_and_one_training_step_at_full_width(name):
     config = dataclasses.replace(
         config, optimizer=dataclasses.replace(config.optimizer, warmup_steps=1)
     )
-    model = build.compiled_model(config, VOCAB)
+    model = build.compiled_phases(config, VOCAB)[-1].model
     assert_sizes(name, config, model)
     batch = tiny.batch((24, 24), vocab=VOCAB, mask_rate=config.masking.mask_rate)
     data = tf.data.Dataset.from_tensors(batch).repeat(2)

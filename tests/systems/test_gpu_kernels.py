@@ -77,8 +77,6 @@ def step_of(precision, **flags):
         (phase,) = build.compiled_phases(config, tiny.VOCAB, (2, 3, 4))
     finally:
         keras.mixed_precision.set_global_policy("float32")
-    phase.set_trainable()
-    phase.model.optimizer.build(phase.model.trainable_variables)
     return phase.model.train_step
 
 

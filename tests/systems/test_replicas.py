@@ -64,22 +64,17 @@ CUTS = [
 
 def trained(devices, micro_batches, precision, steps, lengths, **choices):
     """Returns weights, last gradient norms, and metrics of training and evaluation."""
-    config = fields.from_flat(
-        {
-            **SMALL,
-            "num_train_steps": steps,
-            "train_batch_size": len(lengths),
-            "gradient_accumulation_steps": micro_batches,
-            "mixed_precision": precision,
-            **choices,
-        },
-        PretrainConfig,
-    )
+    flags = {
+        "num_train_steps": steps,
+        "train_batch_size": len(lengths),
+        "gradient_accumulation_steps": micro_batches,
+        "mixed_precision": precision,
+    }
+    config = fields.from_flat({**SMALL, **flags, **choices}, PretrainConfig)
+    special_ids = (tiny.CLS, tiny.SEP, tiny.MASK)
     try:
         with cpus(devices).scope():
-            phases = build.compiled_phases(
-                config, tiny.VOCAB, (tiny.CLS, tiny.SEP, tiny.MASK)
-            )
+            phases = build.compiled_phases(config, tiny.VOCAB, special_ids)
     finally:
         keras.mixed_precision.set_global_policy("float32")
     numbers, norms = [], []
@@ -89,9 +84,8 @@ def trained(devices, micro_batches, precision, steps, lengths, **choices):
         history = phase.model.fit(data.take(phase.steps), verbose=0, shuffle=False)
         data = data.skip(phase.steps)
         numbers.append({name: value[0] for name, value in history.history.items()})
-        norms.append(
-            float(tf.convert_to_tensor(phase.model.optimizer.gradient_norm.value))
-        )
+        norm = phase.model.optimizer.gradient_norm.value
+        norms.append(float(tf.convert_to_tensor(norm)))
     model = phases[-1].model
     held_out = tiny.dataset(2, lengths)
     numbers.append(model.evaluate(held_out, verbose=0, return_dict=True))
