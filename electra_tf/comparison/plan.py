@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import re
 import shlex
@@ -83,10 +82,10 @@ def systems(config: CompareConfig) -> tuple[System, ...]:
     if not config.system:
         raise UserError("No --system: name at least one, such as 'electra:'.")
     shared = [word for text in config.pretrain for word in _words(text, config)]
-    described = tuple(_entries("system", config.system, PretrainConfig, config, shared))
+    described = tuple(
+        _entries("system", config.system, PretrainConfig, config, {UNTRAINED}, shared)
+    )
     names = [system.name for system in described]
-    if UNTRAINED in names:
-        raise UserError(f"--system={UNTRAINED}: this name is taken by --untrained.")
     for flag in ("reference", "untrained"):
         name = getattr(config, flag)
         if name and name not in names:
@@ -107,17 +106,13 @@ def systems(config: CompareConfig) -> tuple[System, ...]:
 
 def probes(config: CompareConfig) -> tuple[Probe, ...]:
     """Parses the probes from the flags."""
+    taken = {AVERAGE}
     # A placeholder; the worker fills in the model folder.
     model = ["--model=."]
     found = (
-        *_entries("probe", config.probe, FinetuneConfig, config),
-        *_entries("pairs", config.pairs, ScoreConfig, config, model),
+        *_entries("probe", config.probe, FinetuneConfig, config, taken),
+        *_entries("pairs", config.pairs, ScoreConfig, config, taken, model),
     )
-    for name, times in collections.Counter(probe.name for probe in found).items():
-        if times > 1:
-            raise UserError(f"--pairs={name} is also a --probe; choose another name.")
-        if name == AVERAGE:
-            raise UserError(f"--probe={name}: this name is taken by their mean.")
     for probe in found:
         if isinstance(probe.config, ScoreConfig) and not probe.config.data:
             raise UserError(f"--pairs={probe.name} needs --data, the minimal pairs.")
@@ -129,9 +124,10 @@ def _entries(
     texts: Sequence[str],
     config_class: type[_Config],
     config: CompareConfig,
+    taken: set[str],
     shared: Sequence[str] = (),
 ) -> Iterator[Entry[_Config]]:
-    seen = set()
+    """Parses the texts of a flag; adds their names to ``taken``."""
     for text in texts:
         name, _, rest = text.partition(":")
         name = name.strip()
@@ -140,9 +136,9 @@ def _entries(
                 f"--{flag}={text}: it must be 'NAME: FLAGS', with letters, digits and "
                 "_.+- in the name."
             )
-        if name in seen:
-            raise UserError(f"--{flag}={name} is given twice; choose another name.")
-        seen.add(name)
+        if name in taken:
+            raise UserError(f"--{flag}={name}: this name is taken; choose another.")
+        taken.add(name)
         words = _words(rest, config)
         try:
             parsed = cli.parse(config_class, [*shared, *words])

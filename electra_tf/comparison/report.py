@@ -45,8 +45,7 @@ class Scores:
     def one(self, system: str, seed: int, column: str) -> float | None:
         """Returns a score, or None if it is missing; the average needs all probes."""
         if column == AVERAGE:
-            names = [probe.name for probe in self.plan.probes]
-            scores = [self.one(system, seed, name) for name in names]
+            scores = [self.one(system, seed, probe.name) for probe in self.plan.probes]
             return None if None in scores else fmean(scores)
         row = self.store.find(system, seed, column)
         if row is None or _is_finite(row["score"]):

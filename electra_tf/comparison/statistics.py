@@ -51,18 +51,15 @@ def paired_difference(
     if pairs < 2:
         mean = float(values.mean()) if pairs else math.nan
         return Difference(pairs, mean, *[math.nan] * 4)
-    mean, (low, high) = float(values.mean()), _interval(values)
-    p_permutation = sign_flip_p_value(values)
     if np.ptp(values) == 0:
         p_t = 1.0 if values[0] == 0 else 0.0
     else:
         p_t = float(stats.ttest_1samp(values, 0.0).pvalue)
-    return Difference(pairs, mean, low, high, p_permutation, p_t)
+    p_values = (sign_flip_p_value(values), p_t)
+    return Difference(pairs, float(values.mean()), *_interval(values), *p_values)
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
-    if np.ptp(values) == 0:
-        return float(values[0]), float(values[0])
     for method in ("BCa", "percentile"):
         with warnings.catch_warnings():
             # SciPy warns and returns NaN if the BCa correction is undefined.
@@ -82,9 +79,6 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 
 def sign_flip_p_value(values: Sequence[float]) -> float:
     """Returns a mean's two-sided sign-flip p-value; exact up to 13 differences."""
-    values = np.asarray(values, float)
-    if not values.any():
-        return 1.0
     # For a single sample, "samples" flips signs.
     test = stats.permutation_test(
         (values,),

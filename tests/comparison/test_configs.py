@@ -15,18 +15,9 @@ FILES = sorted((ROOT / "configs" / "compare").glob("*.cfg"))
 VOCAB = 8192
 
 
-def read(*arguments):
-    return cli.parse(CompareConfig, [*arguments])
-
-
-@pytest.fixture(autouse=True)
-def _from_the_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_resolves(path):
-    config = read(f"--flagfile={path}", "--data_root=my")
+    config = cli.parse(CompareConfig, [f"--flagfile={path}", "--data_root=my"])
     found = plan.budgeted(plan.systems(config), config, VOCAB)
     text = path.read_text()
     names = {system.name for system in found}
@@ -46,17 +37,3 @@ def test_resolves(path):
     assert len({probe.name for probe in probes}) == len(probes) > 0
     data = [probe.config.data for probe in probes]
     assert all((given.data_dir or given.train).startswith("my/") for given in data)
-
-
-def test_flags_of_the_command_line_come_after_the_file():
-    path = ROOT / "configs" / "compare" / "table5.cfg"
-    config = read(
-        f"--flagfile={path}",
-        "--pretrain=--hidden_size=256",
-        "--system=wide_mask: --mask_rate=0.4",
-        "--seeds=2",
-    )
-    found = {system.name: system.config for system in plan.systems(config)}
-    assert found["electra"].encoder.hidden_size == 256
-    assert found["wide_mask"].masking.mask_rate == 0.4
-    assert config.seeds == 2

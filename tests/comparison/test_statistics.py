@@ -5,11 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from electra_tf.comparison.statistics import (
-    holm,
-    paired_difference,
-    sign_flip_p_value,
-)
+from electra_tf.comparison.statistics import holm, paired_difference, sign_flip_p_value
 
 SYSTEM = [71.0, 70.2, 72.5, 69.9, 71.8, 70.4]
 REFERENCE = [70.1, 70.5, 71.0, 69.0, 70.2, 70.6]

@@ -39,11 +39,13 @@ def store(tmp_path):
     return found
 
 
-def test_lines_are_found_again_in_a_new_process(store):
+def test_lines_are_found_again_in_a_new_process_and_the_later_one_counts(store):
+    store.add(probe(score=60.0))
     again = Store(store.folder)
     assert again.rows("pretrain") == [run("electra"), run("mlm")]
     assert again.find("mlm", 0, "sst") == probe("mlm", name="sst")
     assert again.find("mlm", 1) is None
+    assert again.find("electra", 0, "cola")["score"] == 60
 
 
 def test_rows_of_other_points_of_a_run_are_kept_and_ignored(store):
@@ -63,11 +65,6 @@ def test_a_line_that_a_kill_cut_short_is_dropped(store):
     assert Store(store.folder).rows("pretrain") == [
         *map(run, ("electra", "mlm", "late"))
     ]
-
-
-def test_the_later_line_counts(store):
-    store.add(probe(score=60.0))
-    assert Store(store.folder).find("electra", 0, "cola")["score"] == 60
 
 
 def test_failures_are_kept_apart_and_healed_by_success(store):

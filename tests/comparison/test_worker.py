@@ -3,7 +3,6 @@
 import json
 
 import keras
-import numpy as np
 import pytest
 
 from electra_tf.comparison.worker import run, training_seconds
@@ -13,9 +12,9 @@ from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.systems import build
 from tests.data import common
+from tests.tasks.common import assert_same_weights
+from tests.tiny_run import SIZES
 
-SIZES = {"num_layers": 1, "hidden_size": 16, "num_heads": 1, "intermediate_size": 32}
-SIZES |= {"embedding_size": 8, "max_positions": 32, "max_seq_length": 32}
 FLOPS = {"matmul": 0.0, "original": 0.0}
 
 
@@ -62,34 +61,13 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     assert row["flops"] == FLOPS
     assert (row["kind"], row["steps"], row["seed"]) == ("pretrain", 0, 3)
     config = fields.from_flat(chosen["parts"][0]["config"], PretrainConfig)
-    expected = build.build_model(config, 15).discriminator.get_weights()
-    got = keras.saving.load_model(tmp_path / "encoder.keras").get_weights()
-    for one, other in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    expected = build.build_model(config, 15).discriminator
+    assert_same_weights(keras.saving.load_model(tmp_path / "encoder.keras"), expected)
     assert (tmp_path / "vocab.txt").exists()
     saved = PretrainingFolder(tmp_path)
     assert saved.trained_length == 32
     # As the records; the flags have their defaults.
     assert saved.casing == {"lower_case": False, "strip_accents": False}
-
-
-@pytest.mark.slow
-def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
-    """With --search in a probe, each encoder gets its own learning rate."""
-    rows = [f"wa w{'bc'[n % 2]} wd,{'xy'[n % 2]}\n" for n in range(60)]
-    (tmp_path / "train.csv").write_text("".join(["text,label\n", *rows]))
-    config = {"task": "classification", "train": str(tmp_path / "train.csv")}
-    config |= {"text": ["text"], "label": ["label"], "max_seq_length": 32}
-    config |= {"eval": config["train"], "epochs": 60.0, "pooling": "mean"}
-    config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
-    probe = {"probe": "words", "command": "finetune", "config": config}
-    records = [str(records / "train-*.tfrecord")]
-    chosen = job(tmp_path / "run", probe, records=records)
-    assert emitted(chosen)[1]["score"] == 100.0
-    kept = tmp_path / "run" / "probes" / "1" / "words"
-    for name, section in (("search", "best"), ("config", "config")):
-        found = json.loads((kept / f"{name}.json").read_text())[section]
-        assert found["learning_rate"] == 0.01
 
 
 def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
