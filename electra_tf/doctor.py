@@ -50,36 +50,21 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A checkpoint or config.
-
-    Attributes:
-        model: one or both towers, as read by `interop`; None for a config.
-        towers: by role, discriminator first.
-        flags: of the pretraining run, if known.
-        metrics: rows of metrics.jsonl.
-        error: why reading failed, or "".
-        vocabulary_sha256: hash of the training vocabulary, if known.
-    """
+    """A checkpoint, or a config, which has only flags."""
 
     model: Imported | None = None
+    # By role, discriminator first; also of a pair that `interop` cannot join.
     towers: Mapping[str, Tower] = dataclasses.field(default_factory=dict)
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     metrics: tuple[Mapping[str, Any], ...] = ()
-    error: str = ""
-    vocabulary_sha256: str | None = None
-
-    @property
-    def is_config(self) -> bool:
-        """Whether there are only flags to check."""
-        return self.model is None and not self.error
+    error: str = ""  # Why reading failed.
+    vocabulary_sha256: str | None = None  # Of training.
 
 
 def read(path: str | Path, generator: str | None = None) -> Subject:
     """Reads a checkpoint of any format in `interop`, tower by tower if damaged.
 
-    Raises:
-        UserError: if the format is unknown or the model is fine-tuned.
-        OSError: if the checkpoint does not exist.
+    Raises UserError if the format is unknown or the model is fine-tuned.
     """
     source = Source(str(path), generator=generator)
     folder = PretrainingFolder(named(path))
@@ -176,7 +161,7 @@ def generator_size(subject: Subject) -> Iterator[Finding]:
         ours, theirs = (subject.towers[n].sizes for n in ("generator", "discriminator"))
         width = ours.hidden_size / theirs.hidden_size
         depth = ours.num_layers / theirs.num_layers
-    elif subject.is_config and flags["objective"] != "mlm":
+    elif not subject.model and not subject.error and flags["objective"] != "mlm":
         width, depth = flags["generator_hidden_size"], flags["generator_layers"]
     else:
         return
@@ -400,9 +385,8 @@ def shown(findings: Sequence[Finding]) -> str:
     """Formats findings as text with a summary."""
     lines = []
     for finding in findings:
-        start = f"{finding.level:<8}{finding.trap:<16}"
-        indent = " " * len(start)
-        text = f"{start}{finding.found}"
+        indent = " " * 24
+        text = f"{finding.level:<8}{finding.trap:<16}{finding.found}"
         lines += textwrap.wrap(text, _WIDTH, subsequent_indent=indent)
         if finding.advice:
             advice = f"{indent}-> {finding.advice}"

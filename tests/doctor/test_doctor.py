@@ -18,8 +18,6 @@ from tests.interop.models import GOLDEN
 from tests.layers.helpers import randomize
 from tests.tasks.common import TOKENS
 
-ROOT = Path(__file__).parent.parent.parent
-
 
 def said(findings):
     """Maps (level, trap) to the texts of all findings that are not OK."""
@@ -52,9 +50,11 @@ def with_flags(subject, **flags):
     return dataclasses.replace(subject, flags={**subject.flags, **flags})
 
 
-def with_model(subject, **changes):
-    model = dataclasses.replace(subject.model, **changes)
-    return dataclasses.replace(subject, model=model)
+def with_vocabulary(subject, tokens, *, lower_case=True, is_of_training=True):
+    words = Vocabulary(tokens)
+    model = dataclasses.replace(subject.model, vocabulary=words, lower_case=lower_case)
+    sha256 = words.sha256 if is_of_training else subject.vocabulary_sha256
+    return dataclasses.replace(subject, model=model, vocabulary_sha256=sha256)
 
 
 def with_tower(subject, role, **changes):
@@ -62,17 +62,18 @@ def with_tower(subject, role, **changes):
     return dataclasses.replace(subject, towers={**subject.towers, role: tower})
 
 
+def with_scaled(subject, role, name, scale):
+    encoder = dict(subject.towers[role].encoder)
+    encoder[name] = encoder[name] * scale
+    return with_tower(subject, role, encoder=encoder)
+
+
 def with_metrics(subject, **values):
     """Changes the metrics that a row has, of training and held-out text."""
-    rows = []
-    for row in subject.metrics:
-        changes = {
-            name: value
-            for plain, value in values.items()
-            for name in (plain, f"eval_{plain}")
-            if name in row
-        }
-        rows.append({**row, **changes})
+    rows = [
+        {name: values.get(name.removeprefix("eval_"), x) for name, x in row.items()}
+        for row in subject.metrics
+    ]
     return dataclasses.replace(subject, metrics=tuple(rows))
 
 
@@ -84,9 +85,8 @@ def test_a_healthy_run(subject):
 
 def test_what_looks_like_a_trap(subject):
     """A script without capitals, and the last rate of a falling mask rate."""
-    thai = Vocabulary((*TOKENS[:5], *(chr(0xE01 + i) for i in range(len(TOKENS) - 5))))
-    found = with_model(subject, vocabulary=thai, lower_case=False)
-    found = dataclasses.replace(found, vocabulary_sha256=thai.sha256)
+    thai = (*TOKENS[:5], *(chr(0xE01 + i) for i in range(len(TOKENS) - 5)))
+    found = with_vocabulary(subject, thai, lower_case=False)
     assert said(doctor.examine(found)) == {}
     found = with_metrics(subject, replaced_fraction=0.04)
     found = with_flags(found, mask_rate=0.3, final_mask_rate=0.1)
@@ -95,7 +95,7 @@ def test_what_looks_like_a_trap(subject):
 
 @pytest.mark.parametrize("name", ["small", "base", "large", "small_plus_plus", "tiny"])
 def test_shipped_configs(name):
-    found = said(doctor.examine(read_flagfile(str(ROOT / "configs" / f"{name}.cfg"))))
+    found = said(doctor.examine(read_flagfile(f"configs/{name}.cfg")))
     assert found.keys() <= {("WARNING", "generator size")}
 
 
@@ -156,40 +156,32 @@ def test_a_generator_as_large_as_the_discriminator(subject):
     check(found, "WARNING", "generator size", "1 of the width and 1 of the lay")
 
 
+# Changes of a healthy run: function, arguments, and the expected finding.
 CAPITALS = (*TOKENS[:5], *(t.title() for t in TOKENS[5:12]), *TOKENS[12:])
+SWAPPED = {"tokens": TOKENS[:-2] + TOKENS[:-3:-1], "is_of_training": False}
+UNCASED = {"tokens": TOKENS, "lower_case": False}
+BROKEN = {"role": "generator", "name": "layer_1/output_kernel", "scale": np.nan}
+EMPTY = {"role": "discriminator", "name": "layer_0/qkv_kernel", "scale": 0}
+COLLAPSED = {"discriminator_auc": 0.51, "discriminator_loss": 0.31}
+TRAPS = [
+    (with_vocabulary, {"tokens": TOKENS[:-1]}, "PROBLEM", "rows in the word table"),
+    (with_vocabulary, SWAPPED, "PROBLEM", "not the one of training"),
+    (with_vocabulary, UNCASED, "PROBLEM", "no token has a capital"),
+    (with_vocabulary, {"tokens": CAPITALS}, "WARNING", "7 tokens have capitals"),
+    (with_scaled, BROKEN, "PROBLEM", BROKEN["name"]),
+    (with_scaled, EMPTY, "PROBLEM", EMPTY["name"]),
+    (with_metrics, COLLAPSED, "PROBLEM", "AUC 0.5"),
+    (with_metrics, {"replaced_fraction": 0.03}, "WARNING", "only 3.0% of the"),
+    (with_metrics, {"generator_accuracy": None}, "PROBLEM", "the end: eval_gen"),
+    (with_flags, {"num_train_steps": 900}, "WARNING", "500 of 900 steps"),
+]
+TRAP_OF = {with_vocabulary: "vocabulary", with_scaled: "weights"}
 
 
-@pytest.mark.parametrize(
-    ("tokens", "lower_case", "is_of_training", "level", "text"),
-    [
-        (TOKENS[:-1], True, True, "PROBLEM", f"{len(TOKENS):,} rows in the word table"),
-        (TOKENS[:-2] + TOKENS[:-3:-1], True, False, "PROBLEM", "not the one of train"),
-        (TOKENS, False, True, "PROBLEM", "no token has a capital"),
-        (CAPITALS, True, True, "WARNING", "7 tokens have capitals"),
-    ],
-)
-def test_vocabularies_that_do_not_fit(
-    subject, tokens, lower_case, is_of_training, level, text
-):
-    tokens = Vocabulary(tokens)
-    found = with_model(subject, vocabulary=tokens, lower_case=lower_case)
-    if is_of_training:
-        found = dataclasses.replace(found, vocabulary_sha256=tokens.sha256)
-    check(doctor.examine(found), level, "vocabulary", text)
-
-
-@pytest.mark.parametrize(
-    ("role", "name", "value"),
-    [
-        ("generator", "layer_1/output_kernel", np.nan),
-        ("discriminator", "layer_0/qkv_kernel", 0),
-    ],
-)
-def test_weights_with_traps(subject, role, name, value):
-    encoder = dict(subject.towers[role].encoder)
-    encoder[name] = encoder[name] * value
-    found = doctor.examine(with_tower(subject, role, encoder=encoder))
-    check(found, "PROBLEM", "weights", name)
+@pytest.mark.parametrize(("change", "values", "level", "text"), TRAPS)
+def test_runs_with_traps(subject, change, values, level, text):
+    trap = TRAP_OF.get(change, "training")
+    check(doctor.examine(change(subject, **values)), level, trap, text)
 
 
 def test_weights_that_were_never_trained(subject, tmp_path):
@@ -197,61 +189,28 @@ def test_weights_that_were_never_trained(subject, tmp_path):
     check(doctor.examine(fresh), "PROBLEM", "weights", "no part was trained")
     head = fresh.towers["discriminator"].head
     found = doctor.examine(with_tower(subject, "discriminator", head=head))
-    text = "discriminator: untrained: head"
-    check(found, "PROBLEM", "weights", text)
+    check(found, "PROBLEM", "weights", "discriminator: untrained: head")
 
 
 @pytest.mark.parametrize(
-    ("values", "level", "text"),
+    ("flag", "level", "trap", "text"),
     [
-        ({"discriminator_auc": 0.51, "discriminator_loss": 0.31}, "PROBLEM", "AUC 0.5"),
-        ({"replaced_fraction": 0.03}, "WARNING", "only 3.0% of the"),
-        ({"generator_accuracy": None}, "PROBLEM", "the end: eval_gen"),
+        ("--learning_rate=5e-4", "PROBLEM", "learning rate", "ELECTRA-Small's learn"),
+        ("--warmup_steps=2000000", "WARNING", "learning rate", "never reached"),
+        ("--warmup_steps=0", "WARNING", "learning rate", "three to six times"),
+        ("--generator_hidden_size=1", "WARNING", "generator size", "1 of the width"),
     ],
 )
-def test_metrics_with_traps(subject, values, level, text):
-    check(doctor.examine(with_metrics(subject, **values)), level, "training", text)
-
-
-def test_a_run_that_did_not_end(subject):
-    found = doctor.examine(with_flags(subject, num_train_steps=900))
-    check(found, "WARNING", "training", "500 of 900 steps")
-
-
-def config_file(path, **flags):
-    path.write_text("\n".join(f"--{name}={value}" for name, value in flags.items()))
-    return doctor.examine(read_flagfile(str(path)))
-
-
-BASE = {
-    "hidden_size": 768,
-    "num_heads": 12,
-    "learning_rate": 2e-4,
-    "train_batch_size": 256,
-    "max_seq_length": 512,
-    "generator_hidden_size": 0.34,
-}
-
-
-@pytest.mark.parametrize(
-    ("flags", "level", "trap", "text"),
-    [
-        ({"learning_rate": 5e-4}, "PROBLEM", "learning rate", "ELECTRA-Small's learn"),
-        ({"warmup_steps": 2_000_000}, "WARNING", "learning rate", "never reached"),
-        ({"warmup_steps": 0}, "WARNING", "learning rate", "three to six times"),
-        ({"generator_hidden_size": 1.0}, "WARNING", "generator size", "1 of the width"),
-    ],
-)
-def test_configs_with_traps(tmp_path, flags, level, trap, text):
-    assert said(config_file(tmp_path / "a.cfg", **BASE)) == {}
-    check(config_file(tmp_path / "b.cfg", **BASE | flags), level, trap, text)
+def test_configs_with_traps(tmp_path, flag, level, trap, text):
+    path = tmp_path / "a.cfg"
+    path.write_text(f"--flagfile=configs/base.cfg\n{flag}")
+    check(doctor.examine(read_flagfile(str(path))), level, trap, text)
 
 
 def test_configs_that_cannot_be_read(tmp_path):
-    with pytest.raises(ValueError, match="learning_rat"):
-        config_file(tmp_path / "a.cfg", learning_rat=1)
-    with pytest.raises(FileNotFoundError, match="no flagfile"):
-        read_flagfile(str(tmp_path / "none.cfg"))
+    (tmp_path / "a.cfg").write_text("--learning_rat=1")
+    with pytest.raises(ValueError, match=r"a\.cfg.*learning_rat"):
+        read_flagfile(str(tmp_path / "a.cfg"))
 
 
 @pytest.fixture
@@ -309,7 +268,7 @@ def test_command(tmp_path, capsys):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"level", "trap", "found", "advice"} == rows[0].keys()
     assert sum(row["level"] == "PROBLEM" for row in rows) == 1
-    assert command(["doctor", f"--flagfile={ROOT / 'configs' / 'small.cfg'}"]) == 0
+    assert command(["doctor", "--flagfile=configs/small.cfg"]) == 0
     for wrong in (["--model=/none"], ["--flagfile=/none"]):
         with pytest.raises(SystemExit, match="error: "):
             command(["doctor", *wrong])
