@@ -7,6 +7,7 @@ same job resumes a stopped run.
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -41,7 +42,7 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
     Returns 0, or ``cli.STOPPED`` after a signal.
     """
     for part in job["parts"]:
-        is_run = part["kind"] == "pretrain"
+        start, is_run = time.monotonic(), part["kind"] == "pretrain"
         try:
             if is_run:
                 row = _pretrained(job, part)
@@ -58,7 +59,9 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
             row = {"failure": text}
         if row is None:
             return cli.STOPPED
-        emit({**identity(part), **row})
+        seconds = round(time.monotonic() - start, 2)
+        times = {"seconds": seconds, "time": round(time.time(), 2)}
+        emit({**identity(part), **row, **times})
         if is_run and "failure" in row:
             return 0
         # Only now: without them, a run that is not in the results starts again.
@@ -155,16 +158,7 @@ def main() -> int:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    start = time.monotonic()
-
-    def emit(row: Row) -> None:
-        nonlocal start
-        now = time.monotonic()
-        row = row | {"seconds": round(now - start, 2), "time": round(time.time(), 2)}
-        files.append_json_line(job["results"], row)
-        start = now
-
-    return run(job, emit)
+    return run(job, functools.partial(files.append_json_line, job["results"]))
 
 
 if __name__ == "__main__":

@@ -65,9 +65,8 @@ def test_long_sentences_are_read_in_parts(inspector):
 
 
 def test_without_a_generator(tmp_path):
-    folder = tiny_run.save(tmp_path)
-    (folder / "generator.keras").unlink()
-    alone = Inspector(folder, refuse)
+    alone = Inspector(tiny_run.save(tmp_path), refuse)
+    (tmp_path / "generator.keras").unlink()
     found = errors.word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
     assert [*found] == ["discriminator", "frequency"]
 

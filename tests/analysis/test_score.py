@@ -102,11 +102,9 @@ def test_no_weight_that_is_tried_has_fewer_errors():
 
     found = score.tune(lists)
     assert errors(found) < errors(0.0)
-    first, own = (
-        np.mean([np.std(getattr(each, name)) for each in lists])
-        for name in ("first", "own")
-    )
-    assert errors(found) == min(map(errors, first / own * np.geomspace(1e-2, 1e2, 81)))
+    scale = np.mean([np.std(each.first) for each in lists])
+    scale /= np.mean([np.std(each.own) for each in lists])
+    assert errors(found) == min(map(errors, scale * np.geomspace(1e-2, 1e2, 81)))
     # The weight compensates for the scale of the scores.
     scaled = [dataclasses.replace(each, own=1000 * each.own) for each in lists]
     assert score.tune(scaled) == pytest.approx(found / 1000)

@@ -32,8 +32,8 @@ def fill(store, scores=SCORES, **values):
             continue
         about = {"system": system, "seed": seed}
         held_out = {"loss": 9.0, f"{system}_loss": 2.0 + seed}
-        costs = {"steps": 5, "train_seconds": 60.0 + seed, "held_out": held_out}
-        store.add({"kind": "pretrain", **about, **costs})
+        run = {"steps": 5, "train_seconds": 60.0 + seed, "held_out": held_out}
+        store.add({"kind": "pretrain", **about, **run})
         for name, score in zip(("cola", "sst"), both, strict=True):
             row = {"kind": "probe", **about, "point": 1.0, "probe": name}
             row |= {"score": score, "scores": [score], "metric": "dev accuracy"}

@@ -62,9 +62,8 @@ def test_a_line_that_a_kill_cut_short_is_dropped(store):
     with store.path.open("ab") as file:
         file.write(b'{"kind": "pretrain", "sys')
     Store(store.folder).add(run("late"))
-    assert Store(store.folder).rows("pretrain") == [
-        *map(run, ("electra", "mlm", "late"))
-    ]
+    systems = [row["system"] for row in Store(store.folder).rows("pretrain")]
+    assert systems == ["electra", "mlm", "late"]
 
 
 def test_failures_are_kept_apart_and_healed_by_success(store):

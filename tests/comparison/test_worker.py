@@ -42,7 +42,6 @@ def job(folder, *probes, **values):
 
 
 def emitted(chosen):
-    """Runs a job and returns its rows."""
     rows = []
     assert run(chosen, rows.append) == 0
     return rows

@@ -7,6 +7,7 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.config.validation import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
 from electra_tf.data.masking import Masking
 from electra_tf.systems import build, costs
+from tests.flag_parsing import parse
 from tests.tiny import count
 
 # Vocabulary size, tokens, slots, widths, batch size; one layer, two heads.
@@ -107,30 +108,13 @@ def test_every_choice_has_costs():
     assert {*GENERATORS, *TRAININGS} - {*EXPECTED} == {"masked_lm", "joint"}
 
 
-# The paper's sizes: (hidden, layers, embedding, generator's hidden).
-SIZES = {
-    "small": (256, 12, 128, 64),
-    "small++": (256, 12, 128, 256),
-    "base": (768, 12, 768, 256),
-    "large": (1024, 24, 1024, 256),
-}
+SIZES = ("small", "small_plus_plus", "base", "large")
 
 
-def published(size, length=128, batch=128, steps=1e6, **choices):
-    """Config of the paper, with at most 80 predictions per 512 tokens."""
-    hidden, layers, embedding, generator = SIZES[size]
-    sizes = {
-        "hidden_size": hidden,
-        "num_layers": layers,
-        "num_heads": hidden // 64,
-        "intermediate_size": 4 * hidden,
-        "embedding_size": embedding,
-        "generator_hidden_size": generator / hidden,
-        "max_seq_length": length,
-        "train_batch_size": batch,
-        "num_train_steps": int(steps),
-    }
-    return fields.from_flat({**sizes, **choices}, PretrainConfig)
+def published(size, **choices):
+    """A shipped config; the paper counts FLOPs at a mask rate of 15 %."""
+    config = fields.to_flat(parse(f"--flagfile=configs/{size}.cfg"))
+    return fields.from_flat({**config, "mask_rate": 0.15, **choices}, PretrainConfig)
 
 
 # Exact parameter counts of the original with a vocabulary of 30,522.
@@ -151,7 +135,7 @@ COUNTS = {
 @pytest.mark.parametrize("size", SIZES)
 def test_parameter_counts_equal_the_table(size):
     counts = costs.parameters(published(size), 30522)
-    column = list(SIZES).index(size)
+    column = SIZES.index(size)
     assert {n: counts[n] for n in COUNTS} == {n: r[column] for n, r in COUNTS.items()}
     alone = costs.parameters(published(size, objective="mlm"), 30522)
     assert "joint" not in alone
@@ -159,14 +143,15 @@ def test_parameter_counts_equal_the_table(size):
 
 
 MLM = {"objective": "mlm"}
+BERT_LARGE = {"train_batch_size": 256, "num_train_steps": 1_000_000}
 PUBLISHED = {
     "ELECTRA-Small": (1.29e18, published("small")),
-    "ELECTRA-Base": (6.42e19, published("base", 512, 256, 766e3)),
-    "ELECTRA-400K": (7.12e20, published("large", 512, 2048, 400e3)),
-    "ELECTRA-1.75M": (3.11e21, published("large", 512, 2048, 1.75e6)),
-    "BERT-Small": (1.42e18, published("small", 128, 128, 1.45e6, **MLM)),
-    "BERT-Base": (6.43e19, published("base", 512, 256, 1e6, **MLM)),
-    "BERT-Large": (1.92e20, published("large", 512, 256, 1e6, **MLM)),
+    "ELECTRA-Base": (6.42e19, published("base")),
+    "ELECTRA-400K": (7.12e20, published("large")),
+    "ELECTRA-1.75M": (3.11e21, published("large", num_train_steps=1_750_000)),
+    "BERT-Small": (1.42e18, published("small", num_train_steps=1_450_000, **MLM)),
+    "BERT-Base": (6.43e19, published("base", num_train_steps=1_000_000, **MLM)),
+    "BERT-Large": (1.92e20, published("large", **MLM, **BERT_LARGE)),
 }
 
 
@@ -179,7 +164,8 @@ def test_original_rule_reproduces_published_counts(name):
 
 def test_matmul_rule_of_small_hand_worked():
     # Per token: 12 layers of 1,703,936, projection 65,536, head 131,584; three passes.
-    config = published("small", batch=1, steps=1, generator="unigram", warmup_steps=0)
+    once = {"train_batch_size": 1, "num_train_steps": 1}
+    config = published("small", generator="unigram", **once)
     per_token = 12 * 1_703_936 + 65_536 + 131_584
     assert costs.run_flops(config, 30522) == 3 * 128 * per_token
 
