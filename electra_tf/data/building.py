@@ -18,6 +18,7 @@ from typing import Any
 
 from electra_tf import files
 from electra_tf.cli import Log, note
+from electra_tf.config.fields import CASING
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, paths, records, units
 from electra_tf.data.selection import KEPT, REASONS, Reader, facts
@@ -82,17 +83,7 @@ def build(
                 f"warning: --vocab_size={config.vocab_size} has no effect: "
                 f"{config.vocab_file} has {len(vocabulary)} tokens."
             )
-    vocabulary = vocabulary or prepare_vocabulary(
-        config.corpus,
-        folder / "vocab.txt",
-        size=config.vocab_size,
-        lower_case=config.lower_case,
-        strip_accents=config.strip_accents,
-        overwrite=config.overwrite,
-        text_column=config.text_column,
-        outputs=outputs,
-        log=log,
-    )
+    vocabulary = vocabulary or prepare_vocabulary(config, outputs=outputs, log=log)
     words = [token for token in vocabulary.tokens if not token.startswith("[")]
     capitals = sum(token != token.lower() for token in words)
     if config.lower_case and capitals > _MANY_CAPITALS * len(words):
@@ -290,35 +281,28 @@ def _finish(
 
 
 def prepare_vocabulary(
-    corpus: Sequence[str],
-    path: files.AnyPath,
-    *,
-    size: int,
-    lower_case: bool = True,
-    strip_accents: bool = True,
-    overwrite: bool = False,
-    text_column: str = "text",
-    outputs: Sequence[files.AnyPath] = (),
-    log: Log = note,
+    config: RecordsConfig, *, outputs: Sequence[files.AnyPath] = (), log: Log = note
 ) -> Vocabulary:
-    """Loads the vocabulary file, or trains it on the corpus if it does not exist.
+    """Loads ``vocab.txt`` of the output folder, or trains it on the corpus.
 
     Compares the training settings and the hash of the text with ``vocab.txt.json``, but
     skips the hash if the folder has finished records. Trains on a sample of 256 MB if
-    the files are larger. ``overwrite`` retrains if the settings differ.
+    the files are larger. ``config.overwrite`` retrains if the settings differ.
 
     Raises ``ValueError`` if the file or the corpus is not usable, or the file has more
-    than ``size`` tokens or other settings.
+    than ``config.vocab_size`` tokens or other settings.
     """
-    path = Path(path)
-    about = path.with_name(f"{path.name}.json")
-    casing = {"lower_case": lower_case, "strip_accents": strip_accents}
+    folder, size = Path(config.output_dir), config.vocab_size
+    path, about = folder / "vocab.txt", folder / "vocab.txt.json"
+    casing = {name: getattr(config, name) for name in CASING}
     settings = {**casing, "size": size}
-    sources = []
-    if not path.is_file() or overwrite or not (path.parent / records.MANIFEST).exists():
-        sources = corpora.open_corpus(corpus, text_column=text_column, outputs=outputs)
+    sources, is_finished = [], (folder / records.MANIFEST).exists()
+    if not path.is_file() or config.overwrite or not is_finished:
+        sources = corpora.open_corpus(
+            config.corpus, text_column=config.text_column, outputs=outputs
+        )
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
-    with files.owned(path.parent, log):
+    with files.owned(folder, log):
         if path.is_file():
             vocabulary = Vocabulary.load(path)
             shape = {"vocabulary_sha256": str, "settings": dict}
@@ -326,7 +310,7 @@ def prepare_vocabulary(
             trained = None  # A vocabulary of the user.
             if content.get("vocabulary_sha256") == vocabulary.sha256:
                 trained = {name: content["settings"].get(name) for name in settings}
-            if trained == settings or not overwrite:
+            if trained == settings or not config.overwrite:
                 if len(vocabulary) > size:
                     raise UserError(
                         f"{path} has {len(vocabulary)} tokens, more than {size}. "
@@ -336,7 +320,8 @@ def prepare_vocabulary(
                     _reject_other(path, trained, settings, "a vocabulary")
                 log(f"using {path} ({len(vocabulary)} tokens)")
                 return vocabulary
-        log(f"training a vocabulary of {size} tokens on {', '.join(map(str, corpus))}")
+        specs = ", ".join(map(str, config.corpus))
+        log(f"training a vocabulary of {size} tokens on {specs}")
         tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
         # This file first: without it, the vocabulary counts as the user's own.

@@ -304,10 +304,9 @@ def prepare(words_file, tmp_path, monkeypatch):
         return train(lines, size, **options)
 
     def call(size=80, **options):
-        path = tmp_path / "made" / "vocab.txt"
-        return prepare_vocabulary(
-            [str(words_file)], path, size=size, log=silent, **options
-        )
+        places = {"corpus": (str(words_file),), "output_dir": str(tmp_path / "made")}
+        config = RecordsConfig(**places, vocab_size=size, **options)
+        return prepare_vocabulary(config, log=silent)
 
     monkeypatch.setattr(building, "train_vocabulary", counted)
     call.trained = trained

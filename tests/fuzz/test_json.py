@@ -14,6 +14,7 @@ from electra_tf import doctor, files
 from electra_tf.api.base import TextModel, load_text_model
 from electra_tf.config.fields import to_flat
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data import building
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
@@ -117,10 +118,12 @@ def test_settings_of_a_run(tmp_path):
 def test_how_a_vocabulary_was_trained(tmp_path):
     corpus = tmp_path / "text.txt"
     corpus.write_text("one two one two three three\n")
-    path = tmp_path / "vocab.txt"
+    config = RecordsConfig(
+        corpus=(str(corpus),), output_dir=str(tmp_path), vocab_size=60
+    )
 
     def read():
-        building.prepare_vocabulary([str(corpus)], path, size=60, log=lambda _: None)
+        building.prepare_vocabulary(config, log=lambda _: None)
 
     read()
     value = files.read_json(tmp_path / "vocab.txt.json")
