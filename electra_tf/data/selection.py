@@ -22,13 +22,7 @@ from electra_tf.data.corpora import Document, open_corpus
 from electra_tf.errors import UserError
 
 # Reasons to drop a document; a verdict is an index of this tuple.
-REASONS = (
-    "kept",
-    "too_short",
-    "duplicate",
-    "near_duplicate",
-    "contaminated",
-)
+REASONS = ("kept", "too_short", "duplicate", "near_duplicate", "contaminated")
 KEPT = 0
 HASHES = 128
 _WORDS_IN_A_SHINGLE = 5

@@ -71,16 +71,6 @@ class Job:
     folder: str
     held_out: range = range(0)
 
-    def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
-        """Returns an example builder seeded by (seed, unit, split)."""
-        return ExampleBuilder(
-            self.settings.max_seq_length,
-            cls_id=self.vocabulary.cls_id,
-            sep_id=self.vocabulary.sep_id,
-            rng=self.rng(unit, split),
-            segmenting=self.settings.segmenting,
-        )
-
     def rng(self, unit: Unit, purpose: str) -> random.Random:
         """Returns a random generator seeded by (seed, unit, purpose)."""
         return random.Random(f"{self.settings.seed} {unit.index} {purpose}")
@@ -199,7 +189,16 @@ class Worker:
         """Writes shards and result; returns the number of documents."""
         job = self._job
         # One builder per split: examples must not mix held-out and training text.
-        builders = {split: job.example_builder(unit, split) for split in SPLITS}
+        builders = {
+            split: ExampleBuilder(
+                job.settings.max_seq_length,
+                cls_id=job.vocabulary.cls_id,
+                sep_id=job.vocabulary.sep_id,
+                rng=job.rng(unit, split),
+                segmenting=job.settings.segmenting,
+            )
+            for split in SPLITS
+        }
         rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
         number = lines = characters = 0
         documents, dropped = unit.documents(), {}

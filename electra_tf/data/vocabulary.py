@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import os
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -122,7 +123,7 @@ class Vocabulary:
         if paths.is_folder(path):
             raise UserError(
                 f"{path} is a folder: name the vocabulary file in it, such as "
-                f"{paths.join(path, 'vocab.txt')}."
+                f"{os.path.join(path, 'vocab.txt')}."
             )
         try:
             text = paths.read_bytes(path).decode("utf-8-sig")
