@@ -147,13 +147,9 @@ def judge(
     """Deduplicates the D documents of a corpus; returns verdicts, [D] uint8.
 
     Documents with an equal band of the signature share a bucket. A document is a near
-    duplicate if its signature is similar to the first one in a bucket.
-
-    Args:
-        settings: the build settings, for ``dedup`` and ``near_similarity``.
-        hashes: [D] uint64.
-        verdicts: [D] uint8, of the filters.
-        signatures: [D, 128] uint32, or [0, 128] without near-duplicate removal.
+    duplicate if its signature is similar to the first one in a bucket. ``hashes``, [D],
+    ``verdicts``, [D], and ``signatures``, [D, 128], are results of a ``Reader``;
+    without near-duplicate removal there are no signatures, [0, 128].
     """
     verdicts = verdicts.copy()
     if settings.dedup in ("exact", "near"):

@@ -344,28 +344,21 @@ class CheckpointEvery(StepCallback):
 class NonFiniteGuard(StepCallback):
     """Raises FloatingPointError if logs or gradients are not finite.
 
-    Each check, every ``every`` steps, waits for the device. The error names the step,
-    the value, remedies, and the newest checkpoint in ``store``.
+    The error names the step, the value, remedies, and the newest checkpoint in
+    ``store``. The check waits for the device.
     """
 
-    def __init__(
-        self,
-        every: int = 1,
-        *,
-        first_step: int = 0,
-        store: CheckpointStore | None = None,
-    ):
-        super().__init__(every, first_step=first_step)
+    def __init__(self, *, first_step: int = 0, store: CheckpointStore | None = None):
+        super().__init__(first_step=first_step)
         self.store = store
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Checks the logs and the gradients if due."""
-        name = self.is_due(previous, step) and first_nonfinite(self.model, logs)
-        if not name:
+        """Checks the logs and the gradients."""
+        name = first_nonfinite(self.model, logs)
+        if name is None:
             return
-        steps = self.store.steps() if self.store else []
         kept = "no checkpoint was kept."
-        if steps:
+        if self.store and (steps := self.store.steps()):
             folder = self.store.directory
             kept = f"the checkpoint of step {steps[-1]} in {folder} was kept."
         raise FloatingPointError(

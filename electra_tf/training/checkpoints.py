@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import logging
 import os
 import re
 import tempfile
@@ -21,7 +20,7 @@ import tensorflow as tf
 from keras.src.utils.naming import to_snake_case
 
 from electra_tf import files
-from electra_tf.cli import Log, reason
+from electra_tf.cli import Log, note, reason
 from electra_tf.errors import UserError
 
 _PREFIX = "ckpt"
@@ -39,7 +38,7 @@ class CheckpointStore:
         directory: folder of the checkpoints, created if missing.
         variables: dict of name to variable, as from ``named_variables``.
         keep: number of checkpoints to keep; None keeps all.
-        log: log function for damaged checkpoints; None uses Python's ``logging``.
+        log: receives messages about damaged checkpoints.
 
     Raises ValueError for a folder that TensorFlow could not read.
     """
@@ -50,12 +49,12 @@ class CheckpointStore:
         variables: Mapping[str, tf.Variable],
         *,
         keep: int | None = 5,
-        log: Log | None = None,
+        log: Log = note,
     ):
         self.directory = Path(directory)
         files.check_checkpoint_path(self.directory)
         self._variables = {name: _raw(v) for name, v in variables.items()}
-        self._log = log or logging.getLogger(__name__).warning
+        self._log = log
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
         self._writes_here = _should_checkpoint(self._variables.values())
         if self._writes_here:
@@ -144,18 +143,12 @@ class CheckpointStore:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """Names of the variables that ``load_weights`` restored, kept or ignored.
-
-    Attributes:
-        missing: variables that the checkpoint lacks; they keep their values.
-        unused: variables that only the checkpoint has.
-        unfit: optional parts of the model with other shapes; they keep their values.
-    """
+    """Names of the variables that ``load_weights`` restored, kept or ignored."""
 
     restored: tuple[str, ...]
-    missing: tuple[str, ...]
-    unused: tuple[str, ...]
-    unfit: tuple[str, ...] = ()
+    missing: tuple[str, ...]  # Not in the checkpoint.
+    unused: tuple[str, ...]  # Only in the checkpoint.
+    unfit: tuple[str, ...] = ()  # Optional parts of the model with other shapes.
 
     def __str__(self) -> str:
         kept = ""

@@ -221,15 +221,13 @@ class AdamW(keras.optimizers.Optimizer):
             rate = tf.cast(learning_rate * factor, dtype)
             return [rate, rate * tf.cast(decay, dtype)]
 
-        updates = [
-            (
-                v,
-                g,
-                *rates(self._factors[i], self._decays[i], v.dtype),
-                *scalars(v.dtype),
-            )
-            for v, g, i in zip(variables, gradients, indices, strict=True)
-        ]
+        updates = []
+        for variable, gradient, index in zip(
+            variables, gradients, indices, strict=True
+        ):
+            dtype = variable.dtype
+            own = rates(self._factors[index], self._decays[index], dtype)
+            updates.append((variable, gradient, *own, *scalars(dtype)))
         # Mirrored variables are updated in the cross-replica context.
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_variables, tf.distribute.get_strategy(), updates

@@ -33,20 +33,13 @@ class Panel(NamedTuple):
 
 
 class MetricCard(NamedTuple):
-    """Display settings of one metric.
-
-    Attributes:
-        column: format string in the console, such as "gen {:.3f}"; empty hides it.
-        format: format string in the held-out table; empty hides it.
-        panel: plot of the metric; None hides it.
-        baseline: name of the predictor of ``trivial_scores``, if any.
-    """
+    """Display settings of one metric; a setting that is not given hides it."""
 
     name: str
-    column: str = ""
-    format: str = ""
+    column: str = ""  # Format string in the console, such as "gen {:.3f}".
+    format: str = ""  # Format string in the held-out table.
     panel: Panel | None = None
-    baseline: str = ""
+    baseline: str = ""  # Name of the predictor of ``trivial_scores``.
 
 
 _LIKELIHOOD = Panel("Generator loss", "nats per masked token")
@@ -132,10 +125,8 @@ class Progress:
     """Console progress bar with the metrics of the last window.
 
     The remaining time includes evaluations and checkpoints, but not the first
-    execution, which compiles.
-
-    ``cards`` selects and orders the metrics; ``stream`` and ``clock`` are arguments of
-    ``cli.Progress``. The first and the last window are always written.
+    execution, which compiles. ``cards`` selects and orders the metrics. The first and
+    the last window are always written.
     """
 
     def __init__(
