@@ -61,8 +61,6 @@ def build(
     Raises ``ValueError`` if the vocabulary or the corpus is not usable, or the folder
     holds records of other settings.
     """
-    if not config.output_dir:
-        raise UserError("records need a folder: set output_dir.")
     if paths.is_remote(config.output_dir):
         raise UserError(
             f"records cannot be built in {config.output_dir}: build them in a local "
@@ -159,22 +157,20 @@ def build(
 
 def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
     """Whether the folder holds finished records of these sources."""
-    if not (folder / records.MANIFEST).exists():
-        return False
-    return [*map(str, corpus)] == records.read_manifest(folder).corpus.get("sources")
+    return (folder / records.MANIFEST).exists() and (
+        [*map(str, corpus)] == records.read_manifest(folder).corpus.get("sources")
+    )
 
 
 def _prepare(
     config: RecordsConfig, folder: Path, settings: dict[str, Any], log: Log
 ) -> records.Manifest | None:
-    """Prepares the locked folder; returns the manifest if the build is complete.
-
-    Resumes an unfinished build of the same settings even with ``overwrite``.
-    """
+    """Prepares the locked folder; returns the manifest if the build is complete."""
     work = folder / WORK
     finished = [*work.glob("unit-*.json"), *work.glob("unit-*.npz")]
     begun = files.read_json(work / _SETTINGS, {}) if finished else {}
     manifest = folder / records.MANIFEST
+    # An unfinished build of the same settings resumes even with ``overwrite``.
     if config.overwrite and (manifest.exists() or begun != settings):
         # The manifest first, since a folder with a manifest counts as complete.
         for path in (manifest, *_shards(folder), work):
@@ -288,9 +284,6 @@ def prepare_vocabulary(
     Compares the training settings and the hash of the text with ``vocab.txt.json``, but
     skips the hash if the folder has finished records. Trains on a sample of 256 MB if
     the files are larger. ``config.overwrite`` retrains if the settings differ.
-
-    Raises ``ValueError`` if the file or the corpus is not usable, or the file has more
-    than ``config.vocab_size`` tokens or other settings.
     """
     folder, size = Path(config.output_dir), config.vocab_size
     path, about = folder / "vocab.txt", folder / "vocab.txt.json"

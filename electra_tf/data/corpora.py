@@ -103,10 +103,7 @@ def open_corpus(
 def _files(
     spec: str, outputs: Sequence[files.AnyPath], skipped: list[str]
 ) -> list[str]:
-    """Lists the non-empty files of a path or pattern in a fixed order.
-
-    Appends files of a folder with other suffixes to ``skipped``.
-    """
+    """Lists the files of a spec; appends those with other suffixes to `skipped`."""
     if paths.is_file(spec):
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
@@ -251,10 +248,7 @@ class Text:
         ]
 
     def documents(self) -> Iterator[Document]:
-        """Yields the documents that start in the range.
-
-        Raises ``ValueError`` if the file is damaged or not UTF-8.
-        """
+        """Yields the documents that start in the range."""
         limit = math.inf if self.is_packed else self.end
         with paths.open_unpacked(self.name) as file:
             # Start one line earlier: a document may start at the range's first line.

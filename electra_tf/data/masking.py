@@ -80,16 +80,6 @@ class Rows(NamedTuple):
     counts: tf.Tensor  # [B] int32, positions to mask: at most P and the candidates.
 
 
-def word_numbers(
-    input_ids: tf.Tensor, input_mask: tf.Tensor, continuation: tf.Tensor
-) -> tf.Tensor:
-    """Returns the index of each piece's word within its row, [B, S] int32."""
-    continues = tf.gather(continuation, input_ids) & (input_mask > 0)
-    starts = tf.cast(~continues, tf.int32)
-    # A record can start inside a word: word 0, not -1.
-    return tf.maximum(tf.cumsum(starts, axis=1) - 1, 0)
-
-
 def select_tokens(rows: Rows, size: int) -> tf.Tensor:
     """Draws exactly ``counts`` distinct candidate positions per row, uniformly.
 
@@ -220,10 +210,7 @@ SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
 
 
 def max_predictions(max_seq_length: int, mask_rate: float) -> int:
-    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25).
-
-    At least 1 and at most ``max_seq_length``.
-    """
+    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25)."""
     return min(max_seq_length, max(1, int((mask_rate + 0.005) * max_seq_length)))
 
 
@@ -244,11 +231,6 @@ class LinearMaskRate:
                 raise UserError(f"mask_rate must be in (0, 1], got {rate}.")
         if self.steps < 1:
             raise UserError(f"steps must be at least 1, got {self.steps}.")
-
-    @property
-    def highest(self) -> float:
-        """The highest rate, which determines the number of slots."""
-        return max(self.start, self.end)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the rate at a step, float32 scalar; computed in float64."""
@@ -310,7 +292,7 @@ class Masking:
                 raise UserError(
                     f"Unknown masking {value!r}; choose one of {sorted(choices)}."
                 )
-        rate, slots = mask_rate.highest, max_predictions_per_seq
+        rate, slots = max(mask_rate.start, mask_rate.end), max_predictions_per_seq
         needed = round(max_seq_length * rate)
         # The original's default rounds down and can be one slot short.
         fewest = 1 if slots is None else max(1, needed)
@@ -381,7 +363,11 @@ class Masking:
             log_weights = tf.gather(self._log_weights, input_ids)
             positions = select_by_weight(rows, size, log_weights)
         else:
-            words = word_numbers(input_ids, input_mask, self._continuation)
+            # Index of each piece's word within its row.
+            continues = tf.gather(self._continuation, input_ids) & (input_mask > 0)
+            words = tf.cumsum(tf.cast(~continues, tf.int32), axis=1) - 1
+            # A record can start inside a word: word 0, not -1.
+            words = tf.maximum(words, 0)
             if self._select == "spans":
                 positions = select_spans(rows, size, words)
             else:

@@ -154,10 +154,7 @@ def pretraining_dataset(
 
 
 def count_all(files: Iterable[str]) -> dict[str, int]:
-    """Counts the records of each file, using manifests beside them if possible.
-
-    Raises ``ValueError`` if a file is missing or truncated, or if all are empty.
-    """
+    """Counts the records of each file, using manifests beside them if possible."""
     files = sorted(files)
     known: dict[str, int] = {}
     for folder in {os.path.dirname(path) for path in files}:

@@ -46,10 +46,7 @@ class PretrainingData:
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
-        """Token counts of the first 200,000 training records, [V] int64.
-
-        The counts of [PAD], [CLS] and [SEP] are 0.
-        """
+        """Token counts of the first 200,000 training records, [V] int64."""
         stream = tf.data.TFRecordDataset(self.train_files).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(
@@ -79,8 +76,6 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
 
     Held-out files and vocabulary default to files in the folders of the records. The
     casing of the config applies to records without a manifest.
-
-    Raises ``ValueError`` if files are missing or do not match vocabulary or length.
     """
     matches = pipeline.expand_files(config.records)
     # A glob over a folder of records matches its held-out files, too.

@@ -233,10 +233,7 @@ def _shard(path: files.AnyPath, part: Path, records: int, tokens: int) -> Shard:
 
 
 def count_records(path: files.AnyPath) -> int:
-    """Counts the records of a TFRecord file from the record headers.
-
-    Raises ``ValueError`` if it is truncated or not a TFRecord file.
-    """
+    """Counts the records of a TFRecord file from the record headers."""
     size = paths.size(path)
     position = count = 0
     with paths.open_bytes(path) as file:

@@ -111,8 +111,7 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
     The split depends on the text only, so copies of held-out documents are not in the
     training split. Reads until both splits have documents and the held-out share is at
     most ``2 * fraction`` or 5 % of the characters. If the corpus ends first, holds out
-    one document (and its copies) with at most ``fraction`` or 5 % of the characters, if
-    any. Raises ``ValueError`` if there are no documents.
+    one document (and its copies) with at most ``fraction`` or 5 % of the characters.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
@@ -233,10 +232,7 @@ class Worker:
 
 
 def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
-    """Runs a step on the unfinished units, in one process per core or with Beam.
-
-    Raises ``OSError`` if a process dies or a write fails.
-    """
+    """Runs a step on the unfinished units, in one process per core or with Beam."""
     left = [unit for unit in units if not job.file(unit, step).exists()]
     if len(left) < len(units):
         log(f"{len(units) - len(left)} of {len(units)} units are finished already")

@@ -46,11 +46,9 @@ SAVED_AND_STOPPED = "saved and stopped; run the same command again to resume."
 def named_callbacks(
     names: Sequence[str],
 ) -> list[Callable[[], keras.callbacks.Callback]]:
-    """Imports Keras callbacks from "module:Class" or "module:function" names.
+    """Returns factories of the Keras callbacks "module:Class" or "module:function".
 
-    The current folder is on the import path. Returns one factory without arguments per
-    name. Raises ValueError if a name cannot be imported, needs arguments or is not a
-    callback; a factory raises it if its result is not one.
+    The current folder is on the import path.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -369,10 +367,7 @@ class NonFiniteGuard(StepCallback):
 
 
 def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
-    """Returns the names of a log and a gradient that are not finite, or None.
-
-    Checks gradients if the optimizer has ``nonfinite_variable``.
-    """
+    """Returns the names of a log and a gradient that are not finite, or None."""
     path = getattr(_inner(model.optimizer), "nonfinite_variable", _ignore)()
     bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
     names = [f"the log {name!r}" for name in bad[:1]]

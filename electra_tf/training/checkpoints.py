@@ -39,8 +39,6 @@ class CheckpointStore:
         variables: dict of name to variable, as from ``named_variables``.
         keep: number of checkpoints to keep; None keeps all.
         log: receives messages about damaged checkpoints.
-
-    Raises ValueError for a folder that TensorFlow could not read.
     """
 
     def __init__(
@@ -341,8 +339,6 @@ def named_variables(
     Names are ``model/<path>``, ``optimizer/<slot>/<path>`` and ``optimizer/<name>``.
     Numbers in automatic layer names become the index among siblings. Metrics are
     excluded. The dict is in the order of creation.
-
-    Raises ValueError if two variables have the same name.
     """
     automatic = {
         layer.name
@@ -366,16 +362,13 @@ def named_variables(
     return dict(pairs)
 
 
-def _numbered(path: str, automatic: set[str], given: dict[tuple, list[str]]) -> str:
-    """Replaces the numbers in automatic layer names by the index among siblings.
-
-    ``given`` collects the siblings by path.
-    """
+def _numbered(path: str, automatic: set[str], known: dict[tuple, list[str]]) -> str:
+    """Replaces the numbers in automatic layer names by the index among siblings."""
     renamed: list[str] = []
     for part in path.split("/"):
         base = re.sub(r"_\d+$", "", part)
         if part in automatic or base == "seed_generator":
-            siblings = given.setdefault((*renamed, base), [])
+            siblings = known.setdefault((*renamed, base), [])
             if part not in siblings:
                 siblings.append(part)
             index = siblings.index(part)

@@ -46,8 +46,7 @@ def _tpu() -> tf.distribute.Strategy:
 def strategy_for(name: str) -> tf.distribute.Strategy:
     """Returns the strategy of a value of ``--distribution``.
 
-    Create ``multi_worker`` before any other use of TensorFlow's runtime. Raises
-    ValueError if ``TF_CONFIG`` is missing or no TPU is found.
+    Create ``multi_worker`` before any other use of TensorFlow's runtime.
     """
     if name == "multi_worker":
         return _multi_worker()
