@@ -13,8 +13,6 @@ between actions, at least 1; ``first_step`` is the number of steps before this `
 Sinks are callables ``(step, dict)``, see ``electra_tf.training.sinks``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -60,10 +58,8 @@ def named_callbacks(
             raise UserError(
                 f"--callback={name} cannot be imported: {error}."
             ) from error
-        is_other_class = isinstance(found, type) and not issubclass(
-            found, keras.callbacks.Callback
-        )
-        if is_other_class or not callable(found):
+        callback = keras.callbacks.Callback
+        if isinstance(found, type) and not issubclass(found, callback):
             raise UserError(f"--callback={name} is not a Keras callback.")
         try:
             # Checked before a run replaces files. Built-in functions have no signature.

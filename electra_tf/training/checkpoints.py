@@ -5,8 +5,6 @@ with ``tf.train.CheckpointManager``. The names do not depend on Keras's layer co
 so any process that builds the same model can resume.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import os
@@ -32,13 +30,7 @@ class CheckpointStore:
 
     Saves are atomic. ``restore_latest`` skips damaged checkpoints, by their checksums.
     With several workers, each must call ``save`` at the same steps; all but the chief
-    write to a temporary folder.
-
-    Args:
-        directory: folder of the checkpoints, created if missing.
-        variables: dict of name to variable, as from ``named_variables``.
-        keep: number of checkpoints to keep; None keeps all.
-        log: receives messages about damaged checkpoints.
+    write to a temporary folder. ``keep=None`` keeps all checkpoints.
     """
 
     def __init__(
@@ -79,11 +71,7 @@ class CheckpointStore:
         return [*checkpoints_in(self.directory)]
 
     def save(self, step: int) -> None:
-        """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``.
-
-        Raises OSError if writing fails, for example on a full disk. The previous
-        checkpoints stay, and the partial one is deleted.
-        """
+        """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``."""
         # TensorFlow writes data, index and list of checkpoints before it deletes the
         # oldest. If the process dies, the newest complete checkpoint has an index.
         try:
@@ -103,12 +91,7 @@ class CheckpointStore:
                 files.remove(path)
 
     def restore_latest(self) -> int | None:
-        """Restores the newest intact checkpoint and returns its step, or None.
-
-        Raises:
-            OSError: if all checkpoints are damaged.
-            ValueError: if names or shapes of the variables differ.
-        """
+        """Restores the newest intact checkpoint; returns its step, None without one."""
         prefix, damaged = _newest_intact(checkpoints_in(self.directory).values())
         for each, damage in damaged.items():
             self._log(f"checkpoint {each} is damaged and not used: {damage}")
@@ -177,12 +160,8 @@ def load_weights(
     ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, for its newest intact
     checkpoint. ``aliases`` maps name prefixes to prefixes in the file. ``optional``
     maps a variable to the name of its optional part of the model, or None. A part with
-    other variables or shapes in the checkpoint is not loaded.
-
-    Raises:
-        OSError: if there is no intact checkpoint at ``path``.
-        ValueError: if shapes differ (no variable is changed), or if the checkpoint has
-            other names only.
+    other variables or shapes in the checkpoint is not loaded. An error changes no
+    variable.
     """
     path = Path(path)
     files.check_checkpoint_path(path)

@@ -1,7 +1,5 @@
 """Distribution strategies by name."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A sink is a callable ``(step, values)`` with a dict of float. ``StepLogger`` cal
 with training metrics, ``EvaluateEvery`` with held-out metrics (prefix ``eval_``).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -52,21 +50,13 @@ _TOKENS = Panel("Predicted tokens", "%", scale=100)
 _SENTENCE_LOSS = Panel("Sentence loss", "nats per row")
 _SENTENCES = Panel("Sentence level", "%", scale=100)
 _PERCENT, _DIGITS = "{:.2%}", "{:.4f}"
-
-
-def _likelihood(prefix: str, column: str) -> tuple[MetricCard, MetricCard]:
-    """Returns the cards of ``pretraining.metrics.Likelihood``."""
-    loss, accuracy = f"{prefix}_loss", f"{prefix}_accuracy"
-    return (
-        MetricCard(loss, column, _DIGITS, _LIKELIHOOD, "unigram frequencies"),
-        MetricCard(accuracy, "acc {:.1%}", _PERCENT, _ACCURACY, "most common token"),
-    )
-
+_UNIGRAM, _COMMON = "unigram frequencies", "most common token"
 
 # In the order of display.
 _CARDS = (
     MetricCard("loss", "loss {:.3f}", panel=Panel("Total loss", "nats, weighted sum")),
-    *_likelihood("generator", "gen {:.3f}"),
+    MetricCard("generator_loss", "gen {:.3f}", _DIGITS, _LIKELIHOOD, _UNIGRAM),
+    MetricCard("generator_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
     MetricCard("sampled_accuracy", panel=_ACCURACY),
     MetricCard("replaced_fraction", "replaced {:.1%}", _PERCENT, _REPLACED),
     MetricCard("replaced_masked_fraction"),
@@ -86,7 +76,8 @@ _CARDS = (
     MetricCard("prediction_accuracy", "right {:.1%}", _PERCENT, _TOKENS, "keep all"),
     MetricCard("corrected_accuracy", "corrected {:.1%}", _PERCENT, _TOKENS, "keep all"),
     MetricCard("copy_auc", "auc {:.3f}", _DIGITS, _TOKENS, "chance"),
-    *_likelihood("masked_lm", "mlm {:.3f}"),
+    MetricCard("masked_lm_loss", "mlm {:.3f}", _DIGITS, _LIKELIHOOD, _UNIGRAM),
+    MetricCard("masked_lm_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
     MetricCard("sentence_loss", "sent {:.3f}", _DIGITS, _SENTENCE_LOSS, "base rate"),
     MetricCard(
         "sentence_accuracy", "sent acc {:.1%}", _PERCENT, _SENTENCES, "majority class"
