@@ -5,8 +5,6 @@ training settings (``vocab.txt.json``) and ``manifest.json``, which is written l
 During the build, ``.build`` contains the settings and the finished units.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
@@ -57,9 +55,6 @@ def build(
     Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
     trains it. Files of ``outputs`` and of the folder are not part of a corpus that
     contains these folders.
-
-    Raises ``ValueError`` if the vocabulary or the corpus is not usable, or the folder
-    holds records of other settings.
     """
     if paths.is_remote(config.output_dir):
         raise UserError(

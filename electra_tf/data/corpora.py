@@ -288,18 +288,17 @@ def _text_size(path: str) -> int:
 
 def _table(path: str, column: str | None) -> Generated:
     """Returns a table; each row is a document."""
-    is_parquet = paths.suffix(path) == ".parquet"
+    suffix = paths.suffix(path)
 
     def documents() -> Iterator[Document]:
         with paths.open_unpacked(path) as file:
-            if is_parquet:
-                rows = tables.parquet_rows(file, path, column)
+            if suffix == ".parquet":
+                kind, rows = "row", tables.parquet_rows(file, path, column)
             else:
                 lines = _table_lines(file, path)
-                rows = tables.READERS[paths.suffix(path)](lines, path)
+                kind, rows = "line", tables.READERS[suffix](lines, path)
             for number, row in rows:
-                where = f"{path}, {'row' if is_parquet else 'line'} {number}"
-                text = _cell(row, column, where)
+                text = _cell(row, column, f"{path}, {kind} {number}")
                 if document := _document(text):
                     yield document
 

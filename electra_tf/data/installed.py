@@ -5,8 +5,6 @@ a document, a paragraph is a line. Drops code, doctests, parameter tables, signa
 ASCII tables, license text, and repeated paragraphs.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import gc

@@ -6,8 +6,6 @@ the order of records, the number of workers, or a resume.
 Shapes: B batch, S sequence, P predicted positions per sequence, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Paths with a scheme use fsspec; TensorFlow reads the records themselves. The fun
 of ``os.path`` that join and split paths suit both kinds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import hashlib

@@ -6,8 +6,6 @@ record and the pass. A resumed run skips the consumed records of its pass withou
 parsing them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

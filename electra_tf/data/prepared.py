@@ -1,7 +1,5 @@
 """Vocabulary and record files of a pretraining run."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

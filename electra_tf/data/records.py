@@ -8,8 +8,6 @@ The writer reproduces ``tf.io.TFRecordWriter`` without TensorFlow, whose import 
 ten times as long as the start of a worker process.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

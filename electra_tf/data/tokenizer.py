@@ -1,7 +1,5 @@
 """WordPiece tokenizer as TensorFlow ops, for tf.data and SavedModels."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

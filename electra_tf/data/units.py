@@ -5,8 +5,6 @@ process can build a unit, and a resumed build skips finished units. Units are bu
 local processes or with Apache Beam.
 """
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import contextlib
@@ -204,7 +202,8 @@ class Worker:
         if job.settings.filters:
             verdicts = np.load(job.file(unit, _VERDICTS))
             documents = itertools.compress(documents, verdicts == selection.KEPT)
-            dropped = selection.counted(verdicts)
+            reasons = (selection.REASONS[v] for v in verdicts if v != selection.KEPT)
+            dropped = collections.Counter(reasons)
         for document in documents:
             about = facts(document)
             split = "eval" if about.hash in job.held_out else "train"
