@@ -62,7 +62,6 @@ _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][a-z]+)?")
 
-
 _MODULES_OF_A_PROCESS = 200  # Reading them takes as long as starting a process.
 
 

@@ -1,7 +1,5 @@
 """WordPiece vocabularies: training, loading, validation."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
@@ -10,7 +8,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from electra_tf import files
 from electra_tf.data import paths
@@ -109,7 +107,7 @@ class Vocabulary:
         return hashlib.sha256(self._text().encode("utf-8")).hexdigest()
 
     @classmethod
-    def load(cls, path: files.AnyPath, /, **names: str) -> Vocabulary:
+    def load(cls, path: files.AnyPath, /, **names: str) -> Self:
         """Reads a UTF-8 file with one token per line; strips trailing spaces.
 
         ``names`` renames special tokens, such as ``mask="<mask>"``. Raises

@@ -195,14 +195,16 @@ class StepLogger(StepCallback):
         if values is not None:
             self._report(step, values)
         for sink in self.sinks:
-            getattr(sink, "tick", _ignore)(step)
+            if hasattr(sink, "tick"):
+                sink.tick(step)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Logs the unfinished window and closes the sinks."""
         if self.step > self._reported:
             self._report(self.step, self._values(self._logs))
         for sink in self.sinks:
-            getattr(sink, "finish", _ignore)()
+            if hasattr(sink, "finish"):
+                sink.finish()
 
     def _values(self, logs: Logs) -> dict[str, float]:
         # Logs average over replicas, metrics over rows: metrics take precedence.
@@ -364,7 +366,7 @@ class NonFiniteGuard(StepCallback):
 
 def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
     """Returns the names of a log and a gradient that are not finite, or None."""
-    path = getattr(_inner(model.optimizer), "nonfinite_variable", _ignore)()
+    path = getattr(_inner(model.optimizer), "nonfinite_variable", lambda: None)()
     bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
     names = [f"the log {name!r}" for name in bad[:1]]
     names += [f"the gradient of {path}"] if path else []
@@ -382,7 +384,3 @@ def _numbers(values: Logs) -> dict[str, float]:
         name: float(np.mean(value.numpy() if hasattr(value, "numpy") else value))
         for name, value in values.items()
     }
-
-
-def _ignore(*args: object) -> None:
-    del args

@@ -10,13 +10,11 @@ TensorFlow's fused Adam kernel with beta powers of zero computes this update. It
 about twice as fast as ``keras.optimizers.AdamW`` and compiles under XLA.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -287,7 +285,7 @@ class AdamW(keras.optimizers.Optimizer):
         }
 
     @classmethod
-    def from_config(cls, config: dict, **kwargs: Any) -> AdamW:
+    def from_config(cls, config: dict, **kwargs: Any) -> Self:
         """Rebuilds an optimizer from ``get_config``."""
         config = dict(config)
         groups = config.pop("clip_groups", None)
