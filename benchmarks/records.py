@@ -24,6 +24,7 @@ from pathlib import Path
 import harness
 from tokenizers import BertWordPieceTokenizer
 
+from electra_tf.config.records import RecordsConfig
 from electra_tf.data import open_corpus
 from electra_tf.data.building import prepare_vocabulary
 
@@ -134,7 +135,7 @@ def main():
         vocabulary = options.vocab_file
         if not vocabulary:
             vocabulary = Path(folder, "vocab.txt")
-            prepare_vocabulary([str(text)], vocabulary, size=30522)
+            prepare_vocabulary(RecordsConfig(corpus=(str(text),), output_dir=folder))
         lines = [line for line in text.read_text("utf-8").split("\n") if line]
         size = text.stat().st_size / 1e6
         os.environ["RAYON_NUM_THREADS"] = str(cores)

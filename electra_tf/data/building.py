@@ -5,8 +5,6 @@ training settings (``vocab.txt.json``) and ``manifest.json``, which is written l
 During the build, ``.build`` contains the settings and the finished units.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
@@ -18,6 +16,7 @@ from typing import Any
 
 from electra_tf import files
 from electra_tf.cli import Log, note
+from electra_tf.config.fields import CASING
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, paths, records, units
 from electra_tf.data.selection import KEPT, REASONS, Reader, facts
@@ -56,12 +55,7 @@ def build(
     Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
     trains it. Files of ``outputs`` and of the folder are not part of a corpus that
     contains these folders.
-
-    Raises ``ValueError`` if the vocabulary or the corpus is not usable, or the folder
-    holds records of other settings.
     """
-    if not config.output_dir:
-        raise UserError("records need a folder: set output_dir.")
     if paths.is_remote(config.output_dir):
         raise UserError(
             f"records cannot be built in {config.output_dir}: build them in a local "
@@ -82,17 +76,7 @@ def build(
                 f"warning: --vocab_size={config.vocab_size} has no effect: "
                 f"{config.vocab_file} has {len(vocabulary)} tokens."
             )
-    vocabulary = vocabulary or prepare_vocabulary(
-        config.corpus,
-        folder / "vocab.txt",
-        size=config.vocab_size,
-        lower_case=config.lower_case,
-        strip_accents=config.strip_accents,
-        overwrite=config.overwrite,
-        text_column=config.text_column,
-        outputs=outputs,
-        log=log,
-    )
+    vocabulary = vocabulary or prepare_vocabulary(config, outputs=outputs, log=log)
     words = [token for token in vocabulary.tokens if not token.startswith("[")]
     capitals = sum(token != token.lower() for token in words)
     if config.lower_case and capitals > _MANY_CAPITALS * len(words):
@@ -168,22 +152,20 @@ def build(
 
 def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
     """Whether the folder holds finished records of these sources."""
-    if not (folder / records.MANIFEST).exists():
-        return False
-    return [*map(str, corpus)] == records.read_manifest(folder).corpus.get("sources")
+    return (folder / records.MANIFEST).exists() and (
+        [*map(str, corpus)] == records.read_manifest(folder).corpus.get("sources")
+    )
 
 
 def _prepare(
     config: RecordsConfig, folder: Path, settings: dict[str, Any], log: Log
 ) -> records.Manifest | None:
-    """Prepares the locked folder; returns the manifest if the build is complete.
-
-    Resumes an unfinished build of the same settings even with ``overwrite``.
-    """
+    """Prepares the locked folder; returns the manifest if the build is complete."""
     work = folder / WORK
     finished = [*work.glob("unit-*.json"), *work.glob("unit-*.npz")]
     begun = files.read_json(work / _SETTINGS, {}) if finished else {}
     manifest = folder / records.MANIFEST
+    # An unfinished build of the same settings resumes even with ``overwrite``.
     if config.overwrite and (manifest.exists() or begun != settings):
         # The manifest first, since a folder with a manifest counts as complete.
         for path in (manifest, *_shards(folder), work):
@@ -290,35 +272,25 @@ def _finish(
 
 
 def prepare_vocabulary(
-    corpus: Sequence[str],
-    path: files.AnyPath,
-    *,
-    size: int,
-    lower_case: bool = True,
-    strip_accents: bool = True,
-    overwrite: bool = False,
-    text_column: str = "text",
-    outputs: Sequence[files.AnyPath] = (),
-    log: Log = note,
+    config: RecordsConfig, *, outputs: Sequence[files.AnyPath] = (), log: Log = note
 ) -> Vocabulary:
-    """Loads the vocabulary file, or trains it on the corpus if it does not exist.
+    """Loads ``vocab.txt`` of the output folder, or trains it on the corpus.
 
     Compares the training settings and the hash of the text with ``vocab.txt.json``, but
     skips the hash if the folder has finished records. Trains on a sample of 256 MB if
-    the files are larger. ``overwrite`` retrains if the settings differ.
-
-    Raises ``ValueError`` if the file or the corpus is not usable, or the file has more
-    than ``size`` tokens or other settings.
+    the files are larger. ``config.overwrite`` retrains if the settings differ.
     """
-    path = Path(path)
-    about = path.with_name(f"{path.name}.json")
-    casing = {"lower_case": lower_case, "strip_accents": strip_accents}
+    folder, size = Path(config.output_dir), config.vocab_size
+    path, about = folder / "vocab.txt", folder / "vocab.txt.json"
+    casing = {name: getattr(config, name) for name in CASING}
     settings = {**casing, "size": size}
-    sources = []
-    if not path.is_file() or overwrite or not (path.parent / records.MANIFEST).exists():
-        sources = corpora.open_corpus(corpus, text_column=text_column, outputs=outputs)
+    sources, is_finished = [], (folder / records.MANIFEST).exists()
+    if not path.is_file() or config.overwrite or not is_finished:
+        sources = corpora.open_corpus(
+            config.corpus, text_column=config.text_column, outputs=outputs
+        )
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
-    with files.owned(path.parent, log):
+    with files.owned(folder, log):
         if path.is_file():
             vocabulary = Vocabulary.load(path)
             shape = {"vocabulary_sha256": str, "settings": dict}
@@ -326,7 +298,7 @@ def prepare_vocabulary(
             trained = None  # A vocabulary of the user.
             if content.get("vocabulary_sha256") == vocabulary.sha256:
                 trained = {name: content["settings"].get(name) for name in settings}
-            if trained == settings or not overwrite:
+            if trained == settings or not config.overwrite:
                 if len(vocabulary) > size:
                     raise UserError(
                         f"{path} has {len(vocabulary)} tokens, more than {size}. "
@@ -336,7 +308,8 @@ def prepare_vocabulary(
                     _reject_other(path, trained, settings, "a vocabulary")
                 log(f"using {path} ({len(vocabulary)} tokens)")
                 return vocabulary
-        log(f"training a vocabulary of {size} tokens on {', '.join(map(str, corpus))}")
+        specs = ", ".join(map(str, config.corpus))
+        log(f"training a vocabulary of {size} tokens on {specs}")
         tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
         # This file first: without it, the vocabulary counts as the user's own.

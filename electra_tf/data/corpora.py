@@ -32,8 +32,6 @@ _COMPRESSION = 4  # Typical of text.
 _LONG_LINE = 1 << 20
 _WILDCARD = re.compile(r"[*?[]")
 
-# Byte offset of a line, and its stripped text.
-Line = tuple[int, str]
 # Stripped, non-empty lines.
 Document = Sequence[str]
 
@@ -105,10 +103,7 @@ def open_corpus(
 def _files(
     spec: str, outputs: Sequence[files.AnyPath], skipped: list[str]
 ) -> list[str]:
-    """Lists the non-empty files of a path or pattern in a fixed order.
-
-    Appends files of a folder with other suffixes to ``skipped``.
-    """
+    """Lists the files of a spec; appends those with other suffixes to `skipped`."""
     if paths.is_file(spec):
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
@@ -189,7 +184,7 @@ def shareable(
             with files.open_new(path) as file:
                 for document in source.documents():
                     file.writelines(f"{line}\n" for line in (*document, ""))
-        yield Text.open(path, name=source.name)
+        yield Text.open(str(path))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,33 +200,22 @@ class Generated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Text:
-    """Bytes [start, end) of a UTF-8 file, plain or compressed.
+    """Bytes [start, end) of the UTF-8 file ``name``, plain or compressed.
 
     A document belongs to the range that contains its first byte, so adjacent ranges
     yield every document exactly once. Only plain files are split.
     """
 
     name: str
-    path: str
     start: int = 0
     end: int
     blank_lines_separate: bool = True
 
     @classmethod
-    def open(
-        cls,
-        path: files.AnyPath,
-        *,
-        name: str | None = None,
-        blank_lines_separate: bool = True,
-    ) -> Text:
+    def open(cls, path: str, *, blank_lines_separate: bool = True) -> Text:
         """Returns a whole file."""
-        return cls(
-            name=name or str(path),
-            path=str(path),
-            end=_text_size(str(path)),
-            blank_lines_separate=blank_lines_separate,
-        )
+        end = _text_size(path)
+        return cls(name=path, end=end, blank_lines_separate=blank_lines_separate)
 
     @property
     def size(self) -> int:
@@ -241,7 +225,7 @@ class Text:
     @property
     def is_packed(self) -> bool:
         """Whether the file is compressed; its size is then an estimate."""
-        return paths.is_packed(self.path)
+        return paths.is_packed(self.name)
 
     @property
     def needs_spool(self) -> bool:
@@ -250,7 +234,7 @@ class Text:
 
     def fingerprint(self) -> str:
         """Computes the SHA-256 of the file."""
-        return paths.sha256(self.path)
+        return paths.sha256(self.name)
 
     def split(self, size: int) -> list[Text]:
         """Splits into ranges of about ``size`` bytes, if possible."""
@@ -264,14 +248,11 @@ class Text:
         ]
 
     def documents(self) -> Iterator[Document]:
-        """Yields the documents that start in the range.
-
-        Raises ``ValueError`` if the file is damaged or not UTF-8.
-        """
+        """Yields the documents that start in the range."""
         limit = math.inf if self.is_packed else self.end
-        with paths.open_unpacked(self.path) as file:
+        with paths.open_unpacked(self.name) as file:
             # Start one line earlier: a document may start at the range's first line.
-            lines = _read_lines(file, _line_start(file, self.start), self.path)
+            lines = _read_lines(file, _line_start(file, self.start), self.name)
             document: list[str] = []
             after_blank = self.start == 0
             for position, text in lines:
@@ -307,18 +288,17 @@ def _text_size(path: str) -> int:
 
 def _table(path: str, column: str | None) -> Generated:
     """Returns a table; each row is a document."""
-    is_parquet = paths.suffix(path) == ".parquet"
+    suffix = paths.suffix(path)
 
     def documents() -> Iterator[Document]:
         with paths.open_unpacked(path) as file:
-            if is_parquet:
-                rows = tables.parquet_rows(file, path, column)
+            if suffix == ".parquet":
+                kind, rows = "row", tables.parquet_rows(file, path, column)
             else:
                 lines = _table_lines(file, path)
-                rows = tables.READERS[paths.suffix(path)](lines, path)
+                kind, rows = "line", tables.READERS[suffix](lines, path)
             for number, row in rows:
-                where = f"{path}, {'row' if is_parquet else 'line'} {number}"
-                text = _cell(row, column, where)
+                text = _cell(row, column, f"{path}, {kind} {number}")
                 if document := _document(text):
                     yield document
 
@@ -438,8 +418,8 @@ def _line_start(file: BinaryIO, offset: int) -> int:
     return 0
 
 
-def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[Line]:
-    """Yields the lines from ``position`` on, without a byte order mark.
+def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[tuple[int, str]]:
+    """Yields byte offset and stripped text of the lines from ``position`` on.
 
     Splits lines of more than 1 MiB at spaces, to bound the memory. Does not yield empty
     parts of a split line, which would count as blank lines.

@@ -6,8 +6,6 @@ the maximum length or, with probability 0.05, a random shorter length. 10 % of t
 examples have one segment. In the others, the first has at most about half the target.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -5,8 +5,6 @@ a document, a paragraph is a line. Drops code, doctests, parameter tables, signa
 ASCII tables, license text, and repeated paragraphs.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import gc
@@ -63,7 +61,6 @@ _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?![\w*])")
 # With halves of surrogate pairs, which UTF-8 cannot encode.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][a-z]+)?")
-
 
 _MODULES_OF_A_PROCESS = 200  # Reading them takes as long as starting a process.
 

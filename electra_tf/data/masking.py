@@ -6,8 +6,6 @@ the order of records, the number of workers, or a resume.
 Shapes: B batch, S sequence, P predicted positions per sequence, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -57,7 +55,12 @@ def row_noise(keys: tf.Tensor, stream: int, size: int) -> tf.Tensor:
     """Returns random integers of a stream, [B, size] int64, uniform in [0, 2**63)."""
     counters = tf.range(1, size + 1, dtype=tf.int64) + (stream << 32)
     offsets = tf.cast(counters, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
-    bits = mix(keys[:, None] + offsets[None, :])
+    return _noise(keys[:, None] + offsets[None, :])
+
+
+def _noise(counters: tf.Tensor) -> tf.Tensor:
+    """Hashes uint64 to 63-bit noise of the same shape, int64."""
+    bits = mix(counters)
     return tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint64)), tf.int64)
 
 
@@ -67,47 +70,15 @@ def uniform(noise: tf.Tensor) -> tf.Tensor:
     return tf.cast(high_bits, tf.float32) * 2.0**-24
 
 
-def uniform64(noise: tf.Tensor) -> tf.Tensor:
-    """Converts 63-bit noise to float64 in (0, 1), both exclusive, with 52 bits."""
-    high_bits = tf.bitwise.right_shift(noise, tf.constant(11, tf.int64))
-    return (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
-
-
-def remixed(noise: tf.Tensor) -> tf.Tensor:
-    """Returns new 63-bit noise of the same shape by hashing ``noise``."""
-    bits = mix(tf.cast(noise, tf.uint64) + tf.constant(_GOLDEN, tf.uint64))
-    return tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint64)), tf.int64)
-
-
 class Rows(NamedTuple):
-    """Inputs of the position selectors for a batch.
+    """Inputs of the position selectors, which return [B, P] int32 positions."""
 
-    Attributes:
-        noise: [B, S] int64, the only source of randomness.
-        candidates: [B, S] bool, True for positions that may be masked.
-        counts: [B] int32, positions to mask: at most P and the number of candidates.
-    """
-
-    noise: tf.Tensor
-    candidates: tf.Tensor
-    counts: tf.Tensor
+    noise: tf.Tensor  # [B, S] int64, the only source of randomness.
+    candidates: tf.Tensor  # [B, S] bool, positions that may be masked.
+    counts: tf.Tensor  # [B] int32, positions to mask: at most P and the candidates.
 
 
-# Positions, [B, P] int32, and the mask of used slots, [B, P] bool.
-Chosen = tuple[tf.Tensor, tf.Tensor]
-
-
-def word_numbers(
-    input_ids: tf.Tensor, input_mask: tf.Tensor, continuation: tf.Tensor
-) -> tf.Tensor:
-    """Returns the index of each piece's word within its row, [B, S] int32."""
-    continues = tf.gather(continuation, input_ids) & (input_mask > 0)
-    starts = tf.cast(~continues, tf.int32)
-    # A record can start inside a word: word 0, not -1.
-    return tf.maximum(tf.cumsum(starts, axis=1) - 1, 0)
-
-
-def select_tokens(rows: Rows, size: int) -> Chosen:
+def select_tokens(rows: Rows, size: int) -> tf.Tensor:
     """Draws exactly ``counts`` distinct candidate positions per row, uniformly.
 
     Deviation: the original draws with replacement (``select_with_replacement``). Its
@@ -115,18 +86,16 @@ def select_tokens(rows: Rows, size: int) -> Chosen:
     ids.
     """
     keyed = tf.where(rows.candidates, rows.noise, tf.constant(-1, tf.int64))
-    return tf.math.top_k(keyed, k=size).indices, _used(rows, size)
+    return tf.math.top_k(keyed, k=size).indices
 
 
-def _used(rows: Rows, size: int) -> tf.Tensor:
-    return tf.range(size)[None, :] < rows.counts[:, None]
-
-
-def select_whole_words(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
+def select_whole_words(
+    rows: Rows, size: int, words: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws words in random order and takes all pieces of each word that fits.
 
     Skips words that would exceed the row's count. Four passes over the same order fill
-    the rest with shorter words.
+    the rest with shorter words. Also returns the mask of used slots, [B, P] bool.
     """
     noise, candidates, counts = rows
     batch, length = tf.shape(noise)[0], noise.shape[1]
@@ -160,18 +129,17 @@ def select_whole_words(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
     return tuple(tf.gather(values, first, batch_dims=1) for values in (order, taken))
 
 
-def select_with_replacement(rows: Rows, size: int) -> Chosen:
+def select_with_replacement(rows: Rows, size: int) -> tf.Tensor:
     """Draws positions independently, as the original does; positions can repeat."""
     listed = tf.argsort(tf.cast(~rows.candidates, tf.int32), axis=1, stable=True)
     available = tf.reduce_sum(tf.cast(rows.candidates, tf.int32), axis=1, keepdims=True)
     share = uniform(rows.noise[:, :size])
     drawn = tf.cast(share * tf.cast(available, tf.float32), tf.int32)
     drawn = tf.clip_by_value(drawn, 0, tf.maximum(available - 1, 0))
-    positions = tf.gather(listed, drawn, batch_dims=1)
-    return positions, _used(rows, size)
+    return tf.gather(listed, drawn, batch_dims=1)
 
 
-def select_spans(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
+def select_spans(rows: Rows, size: int, words: tf.Tensor) -> tf.Tensor:
     """Draws spans of whole words until the row has exactly its count.
 
     Joshi et al., 2020 (SpanBERT), section 3.1: the number of words is geometric with
@@ -206,8 +174,7 @@ def select_spans(rows: Rows, size: int, words: tf.Tensor) -> Chosen:
     (taken,) = tf.while_loop(
         is_short, take_one, [tf.zeros_like(candidates)], maximum_iterations=size
     )
-    positions = tf.argsort(tf.cast(~taken, tf.int32), axis=1, stable=True)[:, :size]
-    return positions, _used(rows, size)
+    return tf.argsort(tf.cast(~taken, tf.int32), axis=1, stable=True)[:, :size]
 
 
 def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
@@ -215,33 +182,33 @@ def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
     shares = [(1 - _SPAN_P) ** length for length in range(_MAX_SPAN + 1)]
     bounds = [(1 - share) / (1 - shares[-1]) for share in shares[1:-1]]
     # New bits, because length and start of a span must be independent.
-    share = uniform(remixed(noise))
+    golden = tf.constant(_GOLDEN, tf.uint64)
+    share = uniform(_noise(tf.cast(noise, tf.uint64) + golden))
     above = share[:, :, None] >= tf.constant(bounds, tf.float32)
     return 1 + tf.reduce_sum(tf.cast(above, tf.int32), axis=2)
 
 
-def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> Chosen:
+def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor:
     """Draws candidates without replacement, in proportion to their weights.
 
     Masks rare tokens more often: the ELECTRA paper's "strategic masking" (appendix on
     negative results), which has no formula there. Takes the top k of log(weight) plus
     Gumbel noise (Efraimidis and Spirakis, 2006).
     """
-    # float64: the top keys of 24 random bits would tie.
-    gumbel = -tf.math.log(-tf.math.log(uniform64(rows.noise)))
+    # 52 bits, in (0, 1) without the ends: the top keys of 24 random bits would tie.
+    high_bits = tf.bitwise.right_shift(rows.noise, tf.constant(11, tf.int64))
+    share = (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
+    gumbel = -tf.math.log(-tf.math.log(share))
     lowest = tf.constant(tf.float64.min, tf.float64)
     keyed = tf.where(rows.candidates, log_weights + gumbel, lowest)
-    return tf.math.top_k(keyed, k=size).indices, _used(rows, size)
+    return tf.math.top_k(keyed, k=size).indices
 
 
 SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement")
 
 
 def max_predictions(max_seq_length: int, mask_rate: float) -> int:
-    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25).
-
-    At least 1 and at most ``max_seq_length``.
-    """
+    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25)."""
     return min(max_seq_length, max(1, int((mask_rate + 0.005) * max_seq_length)))
 
 
@@ -262,11 +229,6 @@ class LinearMaskRate:
                 raise UserError(f"mask_rate must be in (0, 1], got {rate}.")
         if self.steps < 1:
             raise UserError(f"steps must be at least 1, got {self.steps}.")
-
-    @property
-    def highest(self) -> float:
-        """The highest rate, which determines the number of slots."""
-        return max(self.start, self.end)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the rate at a step, float32 scalar; computed in float64."""
@@ -328,7 +290,7 @@ class Masking:
                 raise UserError(
                     f"Unknown masking {value!r}; choose one of {sorted(choices)}."
                 )
-        rate, slots = mask_rate.highest, max_predictions_per_seq
+        rate, slots = max(mask_rate.start, mask_rate.end), max_predictions_per_seq
         needed = round(max_seq_length * rate)
         # The original's default rounds down and can be one slot short.
         fewest = 1 if slots is None else max(1, needed)
@@ -390,18 +352,24 @@ class Masking:
         counts = tf.minimum(tf.maximum(wanted, 1), tf.minimum(available, size))
         noise = row_noise(keys, _POSITIONS, self.max_seq_length)
         rows = Rows(noise, candidates, counts)
+        used = tf.range(size)[None, :] < counts[:, None]
         if self._select == "tokens":
-            positions, used = select_tokens(rows, size)
+            positions = select_tokens(rows, size)
         elif self._select == "with_replacement":
-            positions, used = select_with_replacement(rows, size)
+            positions = select_with_replacement(rows, size)
         elif self._select == "rare_tokens":
             log_weights = tf.gather(self._log_weights, input_ids)
-            positions, used = select_by_weight(rows, size, log_weights)
+            positions = select_by_weight(rows, size, log_weights)
         else:
-            words = word_numbers(input_ids, input_mask, self._continuation)
-            is_span = self._select == "spans"
-            select = select_spans if is_span else select_whole_words
-            positions, used = select(rows, size, words)
+            # Index of each piece's word within its row.
+            continues = tf.gather(self._continuation, input_ids) & (input_mask > 0)
+            words = tf.cumsum(tf.cast(~continues, tf.int32), axis=1) - 1
+            # A record can start inside a word: word 0, not -1.
+            words = tf.maximum(words, 0)
+            if self._select == "spans":
+                positions = select_spans(rows, size, words)
+            else:
+                positions, used = select_whole_words(rows, size, words)
         # Unused slots point at position 0 ([CLS]) with weight 0 and are not scattered.
         # Nor are unchanged tokens: a position that is drawn twice is masked if either
         # draw masks it.

@@ -1,9 +1,8 @@
 """File operations for local paths and paths with a scheme, such as ``gs://``.
 
-Paths with a scheme use fsspec; TensorFlow reads the records themselves.
+Paths with a scheme use fsspec; TensorFlow reads the records themselves. The functions
+of ``os.path`` that join and split paths suit both kinds.
 """
-
-from __future__ import annotations
 
 import contextlib
 import glob
@@ -78,27 +77,13 @@ def matching(pattern: files.AnyPath) -> list[str]:
 def inside(folder: files.AnyPath, pattern: str) -> list[str]:
     """Returns sorted paths in a folder that match a pattern; ``folder`` is literal."""
     if is_remote(folder):
-        return matching(join(folder, pattern))
+        return matching(os.path.join(folder, pattern))
     return sorted(str(path) for path in Path(folder).glob(pattern))
-
-
-def join(folder: files.AnyPath, name: str) -> str:
-    """Joins a folder and a name."""
-    if is_remote(folder):
-        return f"{str(folder).rstrip('/')}/{name}"
-    return os.path.join(folder, name)
-
-
-def parent(path: files.AnyPath) -> str:
-    """Returns the folder of a path, or "" for a name without one."""
-    return str(path).rpartition("/")[0] if is_remote(path) else os.path.dirname(path)
 
 
 def size(path: files.AnyPath) -> int:
     """Returns the size of a file in bytes."""
-    if not is_remote(path):
-        return os.path.getsize(path)
-    return _system(path).size(str(path))
+    return _system(path).size(str(path)) if is_remote(path) else os.path.getsize(path)
 
 
 def open_bytes(path: files.AnyPath) -> BinaryIO:

@@ -6,8 +6,6 @@ record and the pass. A resumed run skips the consumed records of its pass withou
 parsing them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -126,7 +124,7 @@ def pretraining_dataset(
         raise UserError(f"seed must be at least 0, got {seed}")
     counts = count_all(set(expand_files(files)))
     if masking is None or sep_id is None:
-        manifest = records.read_manifest(paths.parent(next(iter(counts))))
+        manifest = records.read_manifest(os.path.dirname(next(iter(counts))))
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
     # The original builder writes empty shards for small corpora.
@@ -154,17 +152,14 @@ def pretraining_dataset(
 
 
 def count_all(files: Iterable[str]) -> dict[str, int]:
-    """Counts the records of each file, using manifests beside them if possible.
-
-    Raises ``ValueError`` if a file is missing or truncated, or if all are empty.
-    """
+    """Counts the records of each file, using manifests beside them if possible."""
     files = sorted(files)
     known: dict[str, int] = {}
-    for folder in {paths.parent(path) for path in files}:
-        if paths.exists(paths.join(folder, records.MANIFEST)):
+    for folder in {os.path.dirname(path) for path in files}:
+        if paths.exists(os.path.join(folder, records.MANIFEST)):
             manifest = records.verify(folder)
             for shard in (*manifest.train, *manifest.eval):
-                known[paths.join(folder, shard.name)] = shard.records
+                known[os.path.join(folder, shard.name)] = shard.records
     counts = {
         path: known[path] if path in known else records.count_records(path)
         for path in files

@@ -1,7 +1,5 @@
 """Worker processes."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import multiprocessing
 import os

@@ -1,10 +1,9 @@
 """Vocabulary and record files of a pretraining run."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -45,10 +44,7 @@ class PretrainingData:
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
-        """Token counts of the first 200,000 training records, [V] int64.
-
-        The counts of [PAD], [CLS] and [SEP] are 0.
-        """
+        """Token counts of the first 200,000 training records, [V] int64."""
         stream = tf.data.TFRecordDataset(self.train_files).take(_COUNTED_RECORDS)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(
@@ -78,8 +74,6 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
 
     Held-out files and vocabulary default to files in the folders of the records. The
     casing of the config applies to records without a manifest.
-
-    Raises ``ValueError`` if files are missing or do not match vocabulary or length.
     """
     matches = pipeline.expand_files(config.records)
     # A glob over a folder of records matches its held-out files, too.
@@ -101,7 +95,7 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         vocabulary = _vocabulary_of(folders)
     manifests = {}
     for folder in _folders([*matches, *eval_files]):
-        if paths.exists(paths.join(folder, records.MANIFEST)):
+        if paths.exists(os.path.join(folder, records.MANIFEST)):
             manifests[folder] = records.read_manifest(folder)
         else:
             log(f"{folder} has no manifest: its records are not checked.")
@@ -156,8 +150,8 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
     """Loads the vocabulary of the records folders or their parents."""
     beside = {}
     for folder in folders:
-        for place in (folder, paths.parent(folder)):
-            path = paths.join(place, "vocab.txt")
+        for place in (folder, os.path.dirname(folder)):
+            path = os.path.join(place, "vocab.txt")
             if paths.exists(path):
                 beside[path] = Vocabulary.load(path)
                 break
@@ -176,7 +170,7 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
 
 
 def _folders(files: Sequence[str]) -> list[str]:
-    return sorted({paths.parent(path) or "." for path in files})
+    return sorted({os.path.dirname(path) or "." for path in files})
 
 
 def _joined(
@@ -186,7 +180,7 @@ def _joined(
 
     Returns None if a file is in no manifest: counts would cover only some records.
     """
-    used = {(paths.parent(path) or ".", Path(path).name) for path in train_files}
+    used = {(os.path.dirname(path) or ".", Path(path).name) for path in train_files}
     shards = {
         (folder, shard.name): shard
         for folder, manifest in manifests.items()

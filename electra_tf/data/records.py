@@ -8,11 +8,10 @@ The writer reproduces ``tf.io.TFRecordWriter`` without TensorFlow, whose import 
 ten times as long as the start of a worker process.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
+import os
 import struct
 import typing
 from collections.abc import Iterable, Sequence
@@ -38,9 +37,6 @@ class Shard:
     tokens: int
     size: int
     sha256: str
-
-
-SHARD = typing.get_type_hints(Shard)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,14 +78,15 @@ class Manifest:
         files.write_json(path, dataclasses.asdict(self), sort_keys=True)
 
 
+_SHARD = typing.get_type_hints(Shard)
 _FIVE = tuple[int, int, int, int, int]
 _SHAPE = {
     "format_version": int,
     "settings": {"max_seq_length": int, "lower_case": bool, "strip_accents": bool},
     "vocabulary": {"size": int, "sha256": str, "special_ids": _FIVE},
     "corpus": dict[str, int | list],
-    "train": [SHARD],
-    "eval": [SHARD],
+    "train": [_SHARD],
+    "eval": [_SHARD],
 }
 
 
@@ -102,7 +99,7 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
         >>> et.data.read_manifest("records").settings["max_seq_length"]
         16
     """
-    path = paths.join(folder, MANIFEST)
+    path = os.path.join(folder, MANIFEST)
     try:
         text = paths.read_bytes(path).decode("utf-8")
     except FileNotFoundError as error:
@@ -121,19 +118,16 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     try:
         for split in ("train", "eval"):
             content[split] = tuple(Shard(**shard) for shard in content[split])
-        manifest = Manifest(**content)
+        return Manifest(**content)
     except TypeError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    if manifest.settings["max_seq_length"] < 3:
-        raise UserError(f"{path} is damaged: max_seq_length must be at least 3.")
-    return manifest
 
 
 def verify(folder: files.AnyPath) -> Manifest:
     """Reads the manifest; raises ``ValueError`` if a shard is missing or cut off."""
     manifest = read_manifest(folder)
     for shard in (*manifest.train, *manifest.eval):
-        path = paths.join(folder, shard.name)
+        path = os.path.join(folder, shard.name)
         if not paths.is_file(path):
             problem = "missing"
         elif (size := paths.size(path)) != shard.size:
@@ -237,10 +231,7 @@ def _shard(path: files.AnyPath, part: Path, records: int, tokens: int) -> Shard:
 
 
 def count_records(path: files.AnyPath) -> int:
-    """Counts the records of a TFRecord file from the record headers.
-
-    Raises ``ValueError`` if it is truncated or not a TFRecord file.
-    """
+    """Counts the records of a TFRecord file from the record headers."""
     size = paths.size(path)
     position = count = 0
     with paths.open_bytes(path) as file:

@@ -5,8 +5,6 @@ later near duplicates in the order of the corpus (MinHash with banding: Broder 1
 Leskovec et al., Mining of Massive Datasets, 3.4).
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools
@@ -22,13 +20,7 @@ from electra_tf.data.corpora import Document, open_corpus
 from electra_tf.errors import UserError
 
 # Reasons to drop a document; a verdict is an index of this tuple.
-REASONS = (
-    "kept",
-    "too_short",
-    "duplicate",
-    "near_duplicate",
-    "contaminated",
-)
+REASONS = ("kept", "too_short", "duplicate", "near_duplicate", "contaminated")
 KEPT = 0
 HASHES = 128
 _WORDS_IN_A_SHINGLE = 5
@@ -95,7 +87,11 @@ class Reader:
         verdict = REASONS.index(self._reason(document, about))
         signature = np.zeros(HASHES if self._min_hash else 0, np.uint32)
         if self._min_hash and verdict == KEPT:
-            signature = self._signature(document)
+            # Copying the permutations is faster than drawing them.
+            minimum, waiting = self._min_hash.copy(), shingles(document)
+            while some := list(itertools.islice(waiting, _WORDS_AT_ONCE)):
+                minimum.update_batch(some)
+            signature = minimum.hashvalues
         return about.hash, verdict, signature
 
     def _reason(self, document: Document, about: Facts) -> str:
@@ -106,13 +102,6 @@ class Reader:
         ):
             return "contaminated"
         return "kept"
-
-    def _signature(self, document: Document) -> np.ndarray:
-        # Copying the permutations is faster than drawing them.
-        minimum, waiting = self._min_hash.copy(), shingles(document)
-        while some := list(itertools.islice(waiting, _WORDS_AT_ONCE)):
-            minimum.update_batch(some)
-        return minimum.hashvalues
 
 
 def _overlap_hashes(document: Document) -> Iterator[bytes]:
@@ -153,13 +142,9 @@ def judge(
     """Deduplicates the D documents of a corpus; returns verdicts, [D] uint8.
 
     Documents with an equal band of the signature share a bucket. A document is a near
-    duplicate if its signature is similar to the first one in a bucket.
-
-    Args:
-        settings: the build settings, for ``dedup`` and ``near_similarity``.
-        hashes: [D] uint64.
-        verdicts: [D] uint8, of the filters.
-        signatures: [D, 128] uint32, or [0, 128] without near-duplicate removal.
+    duplicate if its signature is similar to the first one in a bucket. ``hashes``, [D],
+    ``verdicts``, [D], and ``signatures``, [D, 128], are results of a ``Reader``;
+    without near-duplicate removal there are no signatures, [0, 128].
     """
     verdicts = verdicts.copy()
     if settings.dedup in ("exact", "near"):
@@ -183,10 +168,3 @@ def judge(
                 similar = (ours == theirs).mean(axis=1) >= settings.near_similarity
                 verdicts[kept[some[similar]]] = REASONS.index("near_duplicate")
     return verdicts
-
-
-def counted(verdicts: np.ndarray) -> dict[str, int]:
-    """Counts dropped documents by reason."""
-    counts = np.bincount(verdicts, minlength=len(REASONS)).tolist()
-    reasons = zip(REASONS[1:], counts[1:], strict=True)
-    return {reason: count for reason, count in reasons if count}

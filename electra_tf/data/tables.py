@@ -5,8 +5,6 @@ have one object per line. Readers yield the line number and the cells of each ro
 column name, and raise ValueError with the line if a row is invalid.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

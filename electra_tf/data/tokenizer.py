@@ -1,7 +1,5 @@
 """WordPiece tokenizer as TensorFlow ops, for tf.data and SavedModels."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re
@@ -60,7 +58,6 @@ class WordPiece(tf.Module):
         self.vocabulary = vocabulary
         self.lower_case = lower_case
         self.strip_accents = strip_accents
-        self._clean_unicode = _cleaner(lower_case, lower_case and strip_accents)
         self._clean_ascii = tf.strings.lower if lower_case else tf.identity
         self._split = tf_text.FastBertTokenizer(
             vocab=list(vocabulary.tokens),
@@ -164,6 +161,31 @@ class WordPiece(tf.Module):
             ),
         )
 
+    def _clean_unicode(self, texts: tf.Tensor) -> tf.Tensor:
+        """Normalizes non-ASCII text in the order of the original."""
+        # Invalid bytes become U+FFFD, which the next step deletes.
+        texts = tf.strings.unicode_transcode(
+            texts, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD
+        )
+        texts = tf.strings.regex_replace(texts, _SPACE, " ")
+        texts = tf.strings.regex_replace(texts, _DELETED, "")
+        if not self.lower_case:
+            return texts
+        if self.strip_accents:
+            # Decomposition sorts the marks of a letter in quadratic time. So a joiner,
+            # which is deleted with the marks, splits long runs, as in Unicode's
+            # Stream-Safe Text Format (UAX 15), which allows 30 marks.
+            texts = tf.strings.regex_replace(texts, _MANY_MARKS, "\\1\u034f")
+            texts = tf_text.normalize_utf8(texts, "NFD")
+            texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+        # ICU lower-cases by the process's locale. So letters with Turkish or Lithuanian
+        # rules are replaced first: I and J with all of ASCII, without ICU; the others
+        # exist only if accents are kept.
+        texts = tf.strings.lower(texts)
+        for capital in "" if self.strip_accents else _CAPITALS_OF_LOCALES:
+            texts = tf.strings.regex_replace(texts, capital, capital.lower())
+        return tf.strings.lower(texts, encoding="utf-8")
+
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Tokenizes in batches; returns the int32 ids of each text."""
         rows = []
@@ -186,34 +208,3 @@ class WordPiece(tf.Module):
         text = re.sub(r"(?<!\]) ##(?=\S)", "", text)
         text = re.sub(r" ([,.;:!?%)\]}])(?=\W|$)", r"\1", text)
         return re.sub(r"([(\[{$]) (?=\w)|(?<=\w) (['\u2019-]) (?=\w)", r"\1\2", text)
-
-
-def _cleaner(lower_case: bool, strip_accents: bool) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the normalization of non-ASCII text, in the order of the original."""
-
-    def clean(texts: tf.Tensor) -> tf.Tensor:
-        # Invalid bytes become U+FFFD, which the next step deletes.
-        texts = tf.strings.unicode_transcode(
-            texts, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD
-        )
-        texts = tf.strings.regex_replace(texts, _SPACE, " ")
-        return tf.strings.regex_replace(texts, _DELETED, "")
-
-    def strip(texts: tf.Tensor) -> tf.Tensor:
-        # Decomposition sorts the marks of a letter in quadratic time. So a joiner,
-        # which is deleted with the marks, splits long runs, as in Unicode's Stream-Safe
-        # Text Format (UAX 15), which allows 30 marks.
-        texts = tf.strings.regex_replace(clean(texts), _MANY_MARKS, "\\1\u034f")
-        decomposed = tf_text.normalize_utf8(texts, "NFD")
-        return tf.strings.regex_replace(decomposed, r"\p{Mn}", "")
-
-    def lower(texts: tf.Tensor) -> tf.Tensor:
-        # ICU lower-cases by the process's locale. So letters with Turkish or Lithuanian
-        # rules are replaced first: I and J with all of ASCII, without ICU; the others
-        # exist only if accents are kept.
-        texts = tf.strings.lower((strip if strip_accents else clean)(texts))
-        for capital in "" if strip_accents else _CAPITALS_OF_LOCALES:
-            texts = tf.strings.regex_replace(texts, capital, capital.lower())
-        return tf.strings.lower(texts, encoding="utf-8")
-
-    return lower if lower_case else clean

@@ -5,8 +5,6 @@ process can build a unit, and a resumed build skips finished units. Units are bu
 local processes or with Apache Beam.
 """
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import contextlib
@@ -71,16 +69,6 @@ class Job:
     folder: str
     held_out: range = range(0)
 
-    def example_builder(self, unit: Unit, split: str) -> ExampleBuilder:
-        """Returns an example builder seeded by (seed, unit, split)."""
-        return ExampleBuilder(
-            self.settings.max_seq_length,
-            cls_id=self.vocabulary.cls_id,
-            sep_id=self.vocabulary.sep_id,
-            rng=self.rng(unit, split),
-            segmenting=self.settings.segmenting,
-        )
-
     def rng(self, unit: Unit, purpose: str) -> random.Random:
         """Returns a random generator seeded by (seed, unit, purpose)."""
         return random.Random(f"{self.settings.seed} {unit.index} {purpose}")
@@ -121,8 +109,7 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
     The split depends on the text only, so copies of held-out documents are not in the
     training split. Reads until both splits have documents and the held-out share is at
     most ``2 * fraction`` or 5 % of the characters. If the corpus ends first, holds out
-    one document (and its copies) with at most ``fraction`` or 5 % of the characters, if
-    any. Raises ``ValueError`` if there are no documents.
+    one document (and its copies) with at most ``fraction`` or 5 % of the characters.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
@@ -199,14 +186,24 @@ class Worker:
         """Writes shards and result; returns the number of documents."""
         job = self._job
         # One builder per split: examples must not mix held-out and training text.
-        builders = {split: job.example_builder(unit, split) for split in SPLITS}
+        builders = {
+            split: ExampleBuilder(
+                job.settings.max_seq_length,
+                cls_id=job.vocabulary.cls_id,
+                sep_id=job.vocabulary.sep_id,
+                rng=job.rng(unit, split),
+                segmenting=job.settings.segmenting,
+            )
+            for split in SPLITS
+        }
         rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
         number = lines = characters = 0
         documents, dropped = unit.documents(), {}
         if job.settings.filters:
             verdicts = np.load(job.file(unit, _VERDICTS))
             documents = itertools.compress(documents, verdicts == selection.KEPT)
-            dropped = selection.counted(verdicts)
+            reasons = (selection.REASONS[v] for v in verdicts if v != selection.KEPT)
+            dropped = collections.Counter(reasons)
         for document in documents:
             about = facts(document)
             split = "eval" if about.hash in job.held_out else "train"
@@ -234,10 +231,7 @@ class Worker:
 
 
 def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
-    """Runs a step on the unfinished units, in one process per core or with Beam.
-
-    Raises ``OSError`` if a process dies or a write fails.
-    """
+    """Runs a step on the unfinished units, in one process per core or with Beam."""
     left = [unit for unit in units if not job.file(unit, step).exists()]
     if len(left) < len(units):
         log(f"{len(units) - len(left)} of {len(units)} units are finished already")

@@ -1,7 +1,5 @@
 """WordPiece vocabularies: training, loading, validation."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
@@ -10,7 +8,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from electra_tf import files
 from electra_tf.data import paths
@@ -57,10 +55,6 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
-        if not self.tokens:
-            raise UserError(
-                "the vocabulary is empty (on cloud storage, check the upload)"
-            )
         first: dict[str, int] = {}
         for number, token in enumerate(self.tokens, 1):
             if token in first:
@@ -113,17 +107,12 @@ class Vocabulary:
         return hashlib.sha256(self._text().encode("utf-8")).hexdigest()
 
     @classmethod
-    def load(cls, path: files.AnyPath, /, **names: str) -> Vocabulary:
+    def load(cls, path: files.AnyPath, /, **names: str) -> Self:
         """Reads a UTF-8 file with one token per line; strips trailing spaces.
 
         ``names`` renames special tokens, such as ``mask="<mask>"``. Raises
         ``ValueError`` if the file is not UTF-8 or does not have one token per line.
         """
-        if paths.is_folder(path):
-            raise UserError(
-                f"{path} is a folder: name the vocabulary file in it, such as "
-                f"{paths.join(path, 'vocab.txt')}."
-            )
         try:
             text = paths.read_bytes(path).decode("utf-8-sig")
         except UnicodeDecodeError as error:

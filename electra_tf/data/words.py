@@ -4,8 +4,6 @@ Importing TensorFlow takes as long as tokenizing 40 MB. Most words of a text are
 repeated, so a dict caches the ids of every string between two spaces.
 """
 
-from __future__ import annotations
-
 import array
 import functools
 import itertools
@@ -62,7 +60,7 @@ class WordTable(dict[str, bytes]):
             part = token.removeprefix("##")
             (self._first if part == token else self._inside)[part] = index
         self._longest = max(map(len, vocabulary.tokens))
-        self._unfamiliar: list[str] = []
+        self._unfamiliar: set[str] = set()
 
     def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
         """Tokenizes lines lazily; yields the int32 ids of each line."""
@@ -79,7 +77,10 @@ class WordTable(dict[str, bytes]):
     def _encoded_batch(self, lines: Sequence[str]) -> list[np.ndarray]:
         rows = [self._encoded(line) for line in lines]
         if self._unfamiliar:
-            self._learn_unfamiliar()
+            chunks = sorted(self._unfamiliar)
+            self._unfamiliar.clear()
+            for chunk, ids in zip(chunks, self._exact.encode(chunks), strict=True):
+                self[chunk] = ids.tobytes()
             rows = [self._encoded(line) for line in lines]
             for chunk in filter(_is_long, list(self)):
                 del self[chunk]
@@ -98,7 +99,7 @@ class WordTable(dict[str, bytes]):
             try:
                 text = text.translate(self._clean)
             except _UnfamiliarError:
-                self._unfamiliar.append(chunk)
+                self._unfamiliar.add(chunk)
                 return b""
         if self._lower_case:
             text = text.lower()
@@ -117,12 +118,6 @@ class WordTable(dict[str, bytes]):
         from electra_tf.data.tokenizer import WordPiece
 
         return WordPiece(self._vocabulary, **self._casing)
-
-    def _learn_unfamiliar(self) -> None:
-        chunks = list(dict.fromkeys(self._unfamiliar))
-        self._unfamiliar = []
-        for chunk, ids in zip(chunks, self._exact.encode(chunks), strict=True):
-            self[chunk] = ids.tobytes()
 
     def _longest_match(self, word: str) -> list[int]:
         unknown = [self._vocabulary.unk_id]

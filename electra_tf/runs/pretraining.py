@@ -38,7 +38,6 @@ from electra_tf.training import callbacks, sinks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
     check_same_step,
-    is_chief,
     naming_lost_workers,
     strategy_for,
 )
@@ -134,7 +133,8 @@ def prepare(
     data_dir = None
     if not config.data.records:
         data_dir = Path(config.data.data_dir or folder.path / layout.DATA)
-    starts_anew, writes = config.run.overwrite, is_chief(strategy)
+    # One process writes files: the cluster's chief, or worker 0.
+    starts_anew, writes = config.run.overwrite, strategy.extended.should_checkpoint
     # Paths, logging, and host and time of an earlier process.
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     may_differ = [*paths, "versions.*", "commit", "written"]

@@ -13,8 +13,6 @@ between actions, at least 1; ``first_step`` is the number of steps before this `
 Sinks are callables ``(step, dict)``, see ``electra_tf.training.sinks``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -46,11 +44,9 @@ SAVED_AND_STOPPED = "saved and stopped; run the same command again to resume."
 def named_callbacks(
     names: Sequence[str],
 ) -> list[Callable[[], keras.callbacks.Callback]]:
-    """Imports Keras callbacks from "module:Class" or "module:function" names.
+    """Returns factories of the Keras callbacks "module:Class" or "module:function".
 
-    The current folder is on the import path. Returns one factory without arguments per
-    name. Raises ValueError if a name cannot be imported, needs arguments or is not a
-    callback; a factory raises it if its result is not one.
+    The current folder is on the import path.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -62,10 +58,8 @@ def named_callbacks(
             raise UserError(
                 f"--callback={name} cannot be imported: {error}."
             ) from error
-        is_other_class = isinstance(found, type) and not issubclass(
-            found, keras.callbacks.Callback
-        )
-        if is_other_class or not callable(found):
+        callback = keras.callbacks.Callback
+        if isinstance(found, type) and not issubclass(found, callback):
             raise UserError(f"--callback={name} is not a Keras callback.")
         try:
             # Checked before a run replaces files. Built-in functions have no signature.
@@ -201,14 +195,16 @@ class StepLogger(StepCallback):
         if values is not None:
             self._report(step, values)
         for sink in self.sinks:
-            getattr(sink, "tick", _ignore)(step)
+            if hasattr(sink, "tick"):
+                sink.tick(step)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Logs the unfinished window and closes the sinks."""
         if self.step > self._reported:
             self._report(self.step, self._values(self._logs))
         for sink in self.sinks:
-            getattr(sink, "finish", _ignore)()
+            if hasattr(sink, "finish"):
+                sink.finish()
 
     def _values(self, logs: Logs) -> dict[str, float]:
         # Logs average over replicas, metrics over rows: metrics take precedence.
@@ -344,28 +340,21 @@ class CheckpointEvery(StepCallback):
 class NonFiniteGuard(StepCallback):
     """Raises FloatingPointError if logs or gradients are not finite.
 
-    Each check, every ``every`` steps, waits for the device. The error names the step,
-    the value, remedies, and the newest checkpoint in ``store``.
+    The error names the step, the value, remedies, and the newest checkpoint in
+    ``store``. The check waits for the device.
     """
 
-    def __init__(
-        self,
-        every: int = 1,
-        *,
-        first_step: int = 0,
-        store: CheckpointStore | None = None,
-    ):
-        super().__init__(every, first_step=first_step)
+    def __init__(self, *, first_step: int = 0, store: CheckpointStore | None = None):
+        super().__init__(first_step=first_step)
         self.store = store
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Checks the logs and the gradients if due."""
-        name = self.is_due(previous, step) and first_nonfinite(self.model, logs)
-        if not name:
+        """Checks the logs and the gradients."""
+        name = first_nonfinite(self.model, logs)
+        if name is None:
             return
-        steps = self.store.steps() if self.store else []
         kept = "no checkpoint was kept."
-        if steps:
+        if self.store and (steps := self.store.steps()):
             folder = self.store.directory
             kept = f"the checkpoint of step {steps[-1]} in {folder} was kept."
         raise FloatingPointError(
@@ -376,11 +365,8 @@ class NonFiniteGuard(StepCallback):
 
 
 def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
-    """Returns the names of a log and a gradient that are not finite, or None.
-
-    Checks gradients if the optimizer has ``nonfinite_variable``.
-    """
-    path = getattr(_inner(model.optimizer), "nonfinite_variable", _ignore)()
+    """Returns the names of a log and a gradient that are not finite, or None."""
+    path = getattr(_inner(model.optimizer), "nonfinite_variable", lambda: None)()
     bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
     names = [f"the log {name!r}" for name in bad[:1]]
     names += [f"the gradient of {path}"] if path else []
@@ -398,7 +384,3 @@ def _numbers(values: Logs) -> dict[str, float]:
         name: float(np.mean(value.numpy() if hasattr(value, "numpy") else value))
         for name, value in values.items()
     }
-
-
-def _ignore(*args: object) -> None:
-    del args

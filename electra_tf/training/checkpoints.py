@@ -5,11 +5,8 @@ with ``tf.train.CheckpointManager``. The names do not depend on Keras's layer co
 so any process that builds the same model can resume.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
-import logging
 import os
 import re
 import tempfile
@@ -21,7 +18,7 @@ import tensorflow as tf
 from keras.src.utils.naming import to_snake_case
 
 from electra_tf import files
-from electra_tf.cli import Log, reason
+from electra_tf.cli import Log, note, reason
 from electra_tf.errors import UserError
 
 _PREFIX = "ckpt"
@@ -33,15 +30,7 @@ class CheckpointStore:
 
     Saves are atomic. ``restore_latest`` skips damaged checkpoints, by their checksums.
     With several workers, each must call ``save`` at the same steps; all but the chief
-    write to a temporary folder.
-
-    Args:
-        directory: folder of the checkpoints, created if missing.
-        variables: dict of name to variable, as from ``named_variables``.
-        keep: number of checkpoints to keep; None keeps all.
-        log: log function for damaged checkpoints; None uses Python's ``logging``.
-
-    Raises ValueError for a folder that TensorFlow could not read.
+    write to a temporary folder. ``keep=None`` keeps all checkpoints.
     """
 
     def __init__(
@@ -50,12 +39,12 @@ class CheckpointStore:
         variables: Mapping[str, tf.Variable],
         *,
         keep: int | None = 5,
-        log: Log | None = None,
+        log: Log = note,
     ):
         self.directory = Path(directory)
         files.check_checkpoint_path(self.directory)
         self._variables = {name: _raw(v) for name, v in variables.items()}
-        self._log = log or logging.getLogger(__name__).warning
+        self._log = log
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
         self._writes_here = _should_checkpoint(self._variables.values())
         if self._writes_here:
@@ -82,11 +71,7 @@ class CheckpointStore:
         return [*checkpoints_in(self.directory)]
 
     def save(self, step: int) -> None:
-        """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``.
-
-        Raises OSError if writing fails, for example on a full disk. The previous
-        checkpoints stay, and the partial one is deleted.
-        """
+        """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``."""
         # TensorFlow writes data, index and list of checkpoints before it deletes the
         # oldest. If the process dies, the newest complete checkpoint has an index.
         try:
@@ -106,12 +91,7 @@ class CheckpointStore:
                 files.remove(path)
 
     def restore_latest(self) -> int | None:
-        """Restores the newest intact checkpoint and returns its step, or None.
-
-        Raises:
-            OSError: if all checkpoints are damaged.
-            ValueError: if names or shapes of the variables differ.
-        """
+        """Restores the newest intact checkpoint; returns its step, None without one."""
         prefix, damaged = _newest_intact(checkpoints_in(self.directory).values())
         for each, damage in damaged.items():
             self._log(f"checkpoint {each} is damaged and not used: {damage}")
@@ -144,18 +124,12 @@ class CheckpointStore:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """Names of the variables that ``load_weights`` restored, kept or ignored.
-
-    Attributes:
-        missing: variables that the checkpoint lacks; they keep their values.
-        unused: variables that only the checkpoint has.
-        unfit: optional parts of the model with other shapes; they keep their values.
-    """
+    """Names of the variables that ``load_weights`` restored, kept or ignored."""
 
     restored: tuple[str, ...]
-    missing: tuple[str, ...]
-    unused: tuple[str, ...]
-    unfit: tuple[str, ...] = ()
+    missing: tuple[str, ...]  # Not in the checkpoint.
+    unused: tuple[str, ...]  # Only in the checkpoint.
+    unfit: tuple[str, ...] = ()  # Optional parts of the model with other shapes.
 
     def __str__(self) -> str:
         kept = ""
@@ -186,12 +160,8 @@ def load_weights(
     ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, for its newest intact
     checkpoint. ``aliases`` maps name prefixes to prefixes in the file. ``optional``
     maps a variable to the name of its optional part of the model, or None. A part with
-    other variables or shapes in the checkpoint is not loaded.
-
-    Raises:
-        OSError: if there is no intact checkpoint at ``path``.
-        ValueError: if shapes differ (no variable is changed), or if the checkpoint has
-            other names only.
+    other variables or shapes in the checkpoint is not loaded. An error changes no
+    variable.
     """
     path = Path(path)
     files.check_checkpoint_path(path)
@@ -348,8 +318,6 @@ def named_variables(
     Names are ``model/<path>``, ``optimizer/<slot>/<path>`` and ``optimizer/<name>``.
     Numbers in automatic layer names become the index among siblings. Metrics are
     excluded. The dict is in the order of creation.
-
-    Raises ValueError if two variables have the same name.
     """
     automatic = {
         layer.name
@@ -373,16 +341,13 @@ def named_variables(
     return dict(pairs)
 
 
-def _numbered(path: str, automatic: set[str], given: dict[tuple, list[str]]) -> str:
-    """Replaces the numbers in automatic layer names by the index among siblings.
-
-    ``given`` collects the siblings by path.
-    """
+def _numbered(path: str, automatic: set[str], known: dict[tuple, list[str]]) -> str:
+    """Replaces the numbers in automatic layer names by the index among siblings."""
     renamed: list[str] = []
     for part in path.split("/"):
         base = re.sub(r"_\d+$", "", part)
         if part in automatic or base == "seed_generator":
-            siblings = given.setdefault((*renamed, base), [])
+            siblings = known.setdefault((*renamed, base), [])
             if part not in siblings:
                 siblings.append(part)
             index = siblings.index(part)

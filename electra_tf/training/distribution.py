@@ -1,7 +1,5 @@
 """Distribution strategies by name."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator
@@ -44,34 +42,20 @@ def _tpu() -> tf.distribute.Strategy:
 
 
 def strategy_for(name: str) -> tf.distribute.Strategy:
-    """Returns the strategy ``name``.
+    """Returns the strategy of a value of ``--distribution``.
 
-    Create ``multi_worker`` before any other use of TensorFlow's runtime. Raises
-    ValueError if the name is unknown, ``TF_CONFIG`` is missing, or no TPU is found.
+    Create ``multi_worker`` before any other use of TensorFlow's runtime.
     """
-    match name:
-        case "none":
-            return tf.distribute.get_strategy()
-        case "mirrored":
-            # Of this machine; the default is all devices of the TF_CONFIG cluster.
-            devices = tf.config.list_logical_devices("GPU")
-            devices = devices or tf.config.list_logical_devices("CPU")
-            return tf.distribute.MirroredStrategy([each.name for each in devices])
-        case "multi_worker":
-            return _multi_worker()
-        case "tpu":
-            return _tpu()
-    raise UserError(
-        f"Unknown distribution {name!r}; choose none, mirrored, multi_worker or tpu."
-    )
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes files: a single process, or the cluster's chief.
-
-    Without a task "chief" in ``TF_CONFIG`` it is worker 0.
-    """
-    return strategy.extended.should_checkpoint
+    if name == "multi_worker":
+        return _multi_worker()
+    if name == "tpu":
+        return _tpu()
+    if name == "mirrored":
+        # Of this machine; the default is all devices of the TF_CONFIG cluster.
+        devices = tf.config.list_logical_devices("GPU")
+        devices = devices or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([each.name for each in devices])
+    return tf.distribute.get_strategy()
 
 
 def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:

@@ -10,13 +10,11 @@ TensorFlow's fused Adam kernel with beta powers of zero computes this update. It
 about twice as fast as ``keras.optimizers.AdamW`` and compiles under XLA.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -221,15 +219,13 @@ class AdamW(keras.optimizers.Optimizer):
             rate = tf.cast(learning_rate * factor, dtype)
             return [rate, rate * tf.cast(decay, dtype)]
 
-        updates = [
-            (
-                v,
-                g,
-                *rates(self._factors[i], self._decays[i], v.dtype),
-                *scalars(v.dtype),
-            )
-            for v, g, i in zip(variables, gradients, indices, strict=True)
-        ]
+        updates = []
+        for variable, gradient, index in zip(
+            variables, gradients, indices, strict=True
+        ):
+            dtype = variable.dtype
+            own = rates(self._factors[index], self._decays[index], dtype)
+            updates.append((variable, gradient, *own, *scalars(dtype)))
         # Mirrored variables are updated in the cross-replica context.
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_variables, tf.distribute.get_strategy(), updates
@@ -289,7 +285,7 @@ class AdamW(keras.optimizers.Optimizer):
         }
 
     @classmethod
-    def from_config(cls, config: dict, **kwargs: Any) -> AdamW:
+    def from_config(cls, config: dict, **kwargs: Any) -> Self:
         """Rebuilds an optimizer from ``get_config``."""
         config = dict(config)
         groups = config.pop("clip_groups", None)

@@ -3,8 +3,6 @@
 A schedule maps the number of optimizer updates, from 0, to a float32 scalar.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import keras

@@ -4,8 +4,6 @@ A sink is a callable ``(step, values)`` with a dict of float. ``StepLogger`` cal
 with training metrics, ``EvaluateEvery`` with held-out metrics (prefix ``eval_``).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -33,20 +31,13 @@ class Panel(NamedTuple):
 
 
 class MetricCard(NamedTuple):
-    """Display settings of one metric.
-
-    Attributes:
-        column: format string in the console, such as "gen {:.3f}"; empty hides it.
-        format: format string in the held-out table; empty hides it.
-        panel: plot of the metric; None hides it.
-        baseline: name of the predictor of ``trivial_scores``, if any.
-    """
+    """Display settings of one metric; a setting that is not given hides it."""
 
     name: str
-    column: str = ""
-    format: str = ""
+    column: str = ""  # Format string in the console, such as "gen {:.3f}".
+    format: str = ""  # Format string in the held-out table.
     panel: Panel | None = None
-    baseline: str = ""
+    baseline: str = ""  # Name of the predictor of ``trivial_scores``.
 
 
 _LIKELIHOOD = Panel("Generator loss", "nats per masked token")
@@ -59,21 +50,13 @@ _TOKENS = Panel("Predicted tokens", "%", scale=100)
 _SENTENCE_LOSS = Panel("Sentence loss", "nats per row")
 _SENTENCES = Panel("Sentence level", "%", scale=100)
 _PERCENT, _DIGITS = "{:.2%}", "{:.4f}"
-
-
-def _likelihood(prefix: str, column: str) -> tuple[MetricCard, MetricCard]:
-    """Returns the cards of ``pretraining.metrics.Likelihood``."""
-    loss, accuracy = f"{prefix}_loss", f"{prefix}_accuracy"
-    return (
-        MetricCard(loss, column, _DIGITS, _LIKELIHOOD, "unigram frequencies"),
-        MetricCard(accuracy, "acc {:.1%}", _PERCENT, _ACCURACY, "most common token"),
-    )
-
+_UNIGRAM, _COMMON = "unigram frequencies", "most common token"
 
 # In the order of display.
 _CARDS = (
     MetricCard("loss", "loss {:.3f}", panel=Panel("Total loss", "nats, weighted sum")),
-    *_likelihood("generator", "gen {:.3f}"),
+    MetricCard("generator_loss", "gen {:.3f}", _DIGITS, _LIKELIHOOD, _UNIGRAM),
+    MetricCard("generator_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
     MetricCard("sampled_accuracy", panel=_ACCURACY),
     MetricCard("replaced_fraction", "replaced {:.1%}", _PERCENT, _REPLACED),
     MetricCard("replaced_masked_fraction"),
@@ -93,7 +76,8 @@ _CARDS = (
     MetricCard("prediction_accuracy", "right {:.1%}", _PERCENT, _TOKENS, "keep all"),
     MetricCard("corrected_accuracy", "corrected {:.1%}", _PERCENT, _TOKENS, "keep all"),
     MetricCard("copy_auc", "auc {:.3f}", _DIGITS, _TOKENS, "chance"),
-    *_likelihood("masked_lm", "mlm {:.3f}"),
+    MetricCard("masked_lm_loss", "mlm {:.3f}", _DIGITS, _LIKELIHOOD, _UNIGRAM),
+    MetricCard("masked_lm_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
     MetricCard("sentence_loss", "sent {:.3f}", _DIGITS, _SENTENCE_LOSS, "base rate"),
     MetricCard(
         "sentence_accuracy", "sent acc {:.1%}", _PERCENT, _SENTENCES, "majority class"
@@ -132,10 +116,8 @@ class Progress:
     """Console progress bar with the metrics of the last window.
 
     The remaining time includes evaluations and checkpoints, but not the first
-    execution, which compiles.
-
-    ``cards`` selects and orders the metrics; ``stream`` and ``clock`` are arguments of
-    ``cli.Progress``. The first and the last window are always written.
+    execution, which compiles. ``cards`` selects and orders the metrics. The first and
+    the last window are always written.
     """
 
     def __init__(

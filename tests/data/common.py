@@ -34,14 +34,11 @@ def text(documents, *, seed=0, lines=12, words=20):
 
 def packed(name, content):
     """Compresses bytes by the suffix of a file's name."""
-    compress = {
-        ".gz": gzip.compress,
-        ".bz2": bz2.compress,
-        ".xz": lzma.compress,
-        ".zst": lambda data: pyarrow.compress(data, "zstd", asbytes=True),
-    }
     suffix = pathlib.Path(name).suffix.lower()
-    return compress.get(suffix, bytes)(content)
+    if suffix == ".zst":
+        return pyarrow.compress(content, "zstd", asbytes=True)
+    modules = {".gz": gzip, ".bz2": bz2, ".xz": lzma}
+    return modules[suffix].compress(content) if suffix in modules else content
 
 
 def table(name, rows):
@@ -72,17 +69,11 @@ def build(corpus, folder, *, vocabulary=VOCABULARY, log=silent, **options):
 
 def save_manifest(folder, vocabulary, shards, held_out=(), *, max_seq_length):
     """Writes the manifest of a build for shards with this vocabulary."""
+    casing = {"lower_case": True, "strip_accents": True}
+    about = {"size": len(vocabulary), "sha256": vocabulary.sha256}
     Manifest(
-        settings={
-            "max_seq_length": max_seq_length,
-            "lower_case": True,
-            "strip_accents": True,
-        },
-        vocabulary={
-            "size": len(vocabulary),
-            "sha256": vocabulary.sha256,
-            "special_ids": [0, 1, 2, 3, 4],
-        },
+        settings={"max_seq_length": max_seq_length, **casing},
+        vocabulary={**about, "special_ids": [0, 1, 2, 3, 4]},
         corpus={"sources": ["text"], "lines": 2},
         train=tuple(shards),
         eval=tuple(held_out),

@@ -84,9 +84,7 @@ def test_a_second_process_waits_and_uses_what_the_first_built(
             stderr=subprocess.PIPE,
             text=True,
         )
-        for line in second.stderr:
-            if "waiting for it" in line:
-                break
+        line = next(line for line in second.stderr if "waiting for it" in line)
         assert f"process {os.getpid()} on " in line
         assert f"is working in {folder}" in line
         assert {path.name for path in folder.iterdir()} == {".lock", ".lock.owner"}

@@ -1,11 +1,11 @@
 import csv
 import importlib
 import random
-import sys
-import types
 
 import fsspec
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
 from fsspec.spec import AbstractBufferedFile
 
 from electra_tf.data import corpora, tables
@@ -93,50 +93,43 @@ def test_other_files_of_a_folder_are_listed_in_one_line(write, tmp_path):
     assert line.count("and 2 more files") == 1
 
 
-def test_globs_and_repeated_files(write, tmp_path):
-    write("x/1.txt", "1")
-    write("y/2.txt", "2")
-    pattern = tmp_path / "**" / "*.txt"
-    assert documents(pattern, tmp_path / "x") == [["1"], ["2"]]
-
-
-def test_links_to_folders_are_followed_once(write, tmp_path):
+def test_links_and_repeated_files_are_read_once(write, tmp_path):
+    corpus, other = tmp_path / "corpus", tmp_path / "other"
     write("other/x.txt", "linked")
     write("corpus/a.txt", "plain")
-    (tmp_path / "corpus" / "b").symlink_to(tmp_path / "other")
-    for name in ("corpus/loop", "other/back"):
-        (tmp_path / name).symlink_to(tmp_path / "corpus")
-    assert documents(tmp_path / "corpus") == [["plain"], ["linked"]]
+    assert documents(tmp_path / "**" / "*.txt", other) == [["plain"], ["linked"]]
+    (corpus / "b").symlink_to(other)
+    for folder in (corpus, other):
+        (folder / "loop").symlink_to(corpus)
+    assert documents(corpus) == [["plain"], ["linked"]]
 
 
 def test_outputs_are_left_out_of_folders_and_patterns(write, tmp_path):
     write("a.txt", "text")
     write("out/own/b.txt", "own text")
     write("other/vocab.txt", "token")
-    outputs = [write("out/vocab.txt", "token").parent]
-    for spec in (tmp_path, tmp_path / "**"):
-        assert documents(spec, outputs=outputs) == [["text"]]
-    for spec in (tmp_path / "out" / "own", tmp_path / "out" / "own" / "*"):
-        assert documents(spec, outputs=outputs) == [["own text"]]
-    assert documents(tmp_path / "out" / "vocab.txt", outputs=outputs) == [["token"]]
+    out = write("out/vocab.txt", "token").parent
+    for spec, text in (
+        (tmp_path, "text"),
+        (tmp_path / "**", "text"),
+        (out / "own", "own text"),
+        (out / "own" / "*", "own text"),
+        (out / "vocab.txt", "token"),
+    ):
+        assert documents(spec, outputs=[out]) == [[text]]
     with pytest.raises(UserError, match="files of the output folder"):
-        documents(tmp_path / "out" / "*", outputs=outputs)
-
-
-def random_text(rng):
-    blank = ["\n", "\r\n", "  \n", "\n\n"]
-    lines = []
-    for _ in range(rng.randrange(1, 30)):
-        line = "".join(rng.choices("ab\u00e9\u4e2d ", k=rng.randrange(1, 9)))
-        lines.append(line + "\n" if rng.random() < 0.6 else rng.choice(blank))
-    return "".join(lines).encode()
+        documents(out / "*", outputs=[out])
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_ranges_hold_every_document_exactly_once(seed, write):
     rng = random.Random(seed)
-    path = write("a.txt", random_text(rng) or b"a")
-    (source,) = open_corpus([str(path)])
+    lines = []
+    for _ in range(rng.randrange(1, 30)):
+        line = "".join(rng.choices("ab\u00e9\u4e2d ", k=rng.randrange(1, 9)))
+        blank = rng.choice(["\n", "\r\n", "  \n", "\n\n"])
+        lines.append(f"{line}\n" if rng.random() < 0.6 else blank)
+    (source,) = open_corpus([str(write("a.txt", "".join(lines)))])
     whole = list(source.documents())
     for size in (1, 2, 3, 7, 20):
         parts = source.split(size)
@@ -152,72 +145,40 @@ def test_ranges_look_back_over_long_lines(write):
 
 
 def test_missing_sources(tmp_path):
-    with pytest.raises(ValueError, match="not a file or folder"):
-        documents(tmp_path / "nothing.txt")
-    with pytest.raises(ValueError, match="no file ending in"):
-        documents(tmp_path)
-    with pytest.raises(ValueError, match="no sources"):
-        documents()
-    with pytest.raises(ValueError, match="must be a list"):
-        open_corpus("installed")
-    with pytest.raises(ValueError, match="must be tfds:"):
-        open_corpus(["tfds:"])
-
-
-@pytest.fixture(scope="module")
-def prepared_dataset(tmp_path_factory):
-    tfds = pytest.importorskip("tensorflow_datasets")
-    module = types.ModuleType("toy_corpus")
-    sys.modules["toy_corpus"] = module
-
-    class ToyCorpus(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-        __module__ = "toy_corpus"
-
-        @classmethod
-        def _get_pkg_dir_path(cls):
-            return tmp_path_factory.getbasetemp()
-
-        def _info(self):
-            features = {"title": tfds.features.Text(), "text": tfds.features.Text()}
-            return tfds.core.DatasetInfo(
-                builder=self, features=tfds.features.FeaturesDict(features)
-            )
-
-        def _split_generators(self, manager):
-            return {"train": self._generate_examples()}
-
-        def _generate_examples(self):
-            yield 0, {"title": "T", "text": "one\n\ntwo \u00e9\r\n"}
-
-    folder = tmp_path_factory.mktemp("tfds")
-    ToyCorpus(data_dir=folder).download_and_prepare()
-    return str(folder)
-
-
-def test_tfds_examples_are_documents(prepared_dataset, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", prepared_dataset)
-    found = documents("tfds:toy_corpus")
-    assert found == [["one", "two \u00e9"]]
-    titles = documents("tfds:toy_corpus:train:title")
-    assert titles == [["T"]]
-    assert documents("tfds:toy_corpus:train[:50%]+train[50%:]:title") == titles
-    for spec, message in (
-        ("train:label", "text features are"),
-        ("test", "Unknown split"),
-        ("9.9.9:train", "cannot be loaded at version 9"),
+    for sources, message in (
+        ([tmp_path / "nothing.txt"], "not a file or folder"),
+        ([tmp_path], "no file ending in"),
+        ([], "no sources"),
+        ("installed", "must be a list"),
+        (["tfds:"], "must be tfds:"),
     ):
         with pytest.raises(UserError, match=message):
-            documents(f"tfds:toy_corpus:{spec}")
+            open_corpus(sources)
 
 
-def test_tfds_not_prepared_says_what_to_do(tmp_path, monkeypatch):
-    pytest.importorskip("tensorflow_datasets")
+def test_tfds_examples_are_documents(tmp_path, monkeypatch):
+    text = tfds.features.Text()
+    rows = {"title": "T", "text": "one\n\ntwo \u00e9\r\n"}
+    tfds.dataset_builders.store_as_tfds_dataset(
+        "toy_corpus",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict({"title": text, "text": text}),
+        split_datasets={"train": tf.data.Dataset.from_tensors(rows)},
+        data_dir=tmp_path,
+    )
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    with pytest.raises(ValueError, match=r"not prepared in .* text file instead"):
-        documents("tfds:imdb_reviews")
-    with pytest.raises(ValueError, match="no_such_dataset_anywhere"):
-        documents("tfds:no_such_dataset_anywhere")
+    assert documents("tfds:toy_corpus") == [["one", "two \u00e9"]]
+    for split in ("1.0.0:train", "train[:50%]+train[50%:]"):
+        assert documents(f"tfds:toy_corpus:{split}:title") == [["T"]]
+    for spec, message in (
+        ("toy_corpus:train:label", "text features are"),
+        ("toy_corpus:test", "Unknown split"),
+        ("toy_corpus:9.9.9:train", "toy_corpus not found"),
+        ("imdb_reviews", r"not prepared in .* text file instead"),
+        ("no_such_dataset_anywhere", "no_such_dataset_anywhere"),
+    ):
+        with pytest.raises(UserError, match=message):
+            documents(f"tfds:{spec}")
 
 
 # Tables: a document per row.
@@ -245,13 +206,13 @@ def test_rows_of_a_table_are_documents(name, write, tmp_path):
         ValueError, match=rf"{name}, (line|row) [123]: no column 'text'"
     ):
         documents(path)
-    first, other = (
-        open_corpus([str(path)], text_column=column)[0].fingerprint()
-        for column in ("body", "id")
-    )
-    assert first != other
+    sources = [open_corpus([path], text_column=column) for column in ("body", "id")]
+    assert len({source.fingerprint() for (source,) in sources}) == 2
     write("b.txt", "texts come first")
     assert documents(tmp_path) == [["texts come first"]]
+
+
+NUMBERS = table("a.parquet", [{"text": 3}])
 
 
 class Buffered(AbstractBufferedFile):
@@ -302,17 +263,8 @@ def test_remote_patterns(monkeypatch):
         ("a.jsonl", b"\x00\x01", "looks binary"),
         ("a.csv", b"text\ncaf\xe9", "not UTF-8 at byte 8"),
         ("a.csv", "text,id\na,1\nb", "line 3: 1 cells, but the header has 2"),
-        (
-            "a.parquet",
-            table("a.parquet", [{"text": "a"}])[:-9],
-            "not a whole Parquet file",
-        ),
-        (
-            "a.parquet",
-            table("a.parquet", [{"text": "a"}, {"text": None}]),
-            "row 2: .*, got None",
-        ),
-        ("a.parquet", table("a.parquet", [{"text": 3}]), "row 1: .*, got 3"),
+        ("a.parquet", NUMBERS[:-9], "not a whole Parquet file"),
+        ("a.parquet", NUMBERS, "row 1: .*, got 3"),
     ],
 )
 def test_unreadable_files_are_named(name, content, message, write):

@@ -1,3 +1,4 @@
+import itertools
 import random
 
 import numpy as np
@@ -42,13 +43,7 @@ def lines_of(*lengths):
 
 def runs(tokens):
     """Returns the runs of a segment as (line, number of tokens)."""
-    found = []
-    for token in tokens:
-        if found and found[-1][0] == token - 100:
-            found[-1][1] += 1
-        else:
-            found.append([token - 100, 1])
-    return [tuple(run) for run in found]
+    return [(token - 100, len([*run])) for token, run in itertools.groupby(tokens)]
 
 
 def segments(example):
@@ -204,7 +199,6 @@ def test_the_end_of_a_document_gives_an_example_however_short(segmenting):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="got 'x' and 128"):
-        builder(Scripted(), "x")
-    with pytest.raises(ValueError, match="'original' and 4"):
-        builder(Scripted(), length=4)
+    for arguments in (("x", 128), ("original", 4)):
+        with pytest.raises(ValueError, match="got {!r} and {}".format(*arguments)):
+            builder(Scripted(), *arguments)

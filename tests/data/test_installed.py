@@ -49,23 +49,20 @@ def test_prose_after_a_google_section_and_in_notes():
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    def module(path, *docstrings):
+    for path, docstring, inner in (
+        ("b/m.py", SENTENCE, ""),
+        ("a/m.py", SENTENCE, OTHER),
+        ("a/tests/m.py", "Tests. " + SENTENCE, ""),
+        ("a/test_m.py", "Tests. " + SENTENCE, ""),
+        # A zero byte would make the spooled corpus look binary. UTF-8 cannot encode
+        # half of a surrogate pair.
+        ("a/n.py", OTHER.upper(), "More.\\x00\\ud800" + OTHER),
+        ("a/broken.py", 'unfinished"', ""),
+    ):
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        inner = "".join(
-            f'    def f{i}():\n        """{d}"""\n'
-            for i, d in enumerate(docstrings[1:])
-        )
-        file.write_text(f'"""{docstrings[0]}"""\nclass A:\n    x = 1\n{inner}raise 1\n')
-
-    module("b/m.py", SENTENCE)
-    module("a/m.py", SENTENCE, OTHER)
-    module("a/tests/m.py", "Tests. " + SENTENCE)
-    module("a/test_m.py", "Tests. " + SENTENCE)
-    # A zero byte would make the spooled corpus look binary. UTF-8 cannot encode half
-    # of a surrogate pair.
-    module("a/n.py", OTHER.upper(), "More.\\x00\\ud800" + OTHER)
-    (tmp_path / "a" / "broken.py").write_text('"""unfinished')
+        method = f'    def f():\n        """{inner}"""\n'
+        file.write_text(f'"""{docstring}"""\nclass A:\n    x = 1\n{method}raise 1\n')
     paths = dict.fromkeys(("stdlib", "purelib", "platlib"), str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
     monkeypatch.setattr(installed, "documents", installed.documents.__wrapped__)
@@ -73,9 +70,8 @@ def site(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("site")
 def test_modules_are_documents_without_repetition():
-    expected = [[SENTENCE, OTHER], ["More. " + OTHER]]
     (source,) = open_corpus(["installed"])
-    assert list(source.documents()) == expected
+    assert list(source.documents()) == [[SENTENCE, OTHER], ["More. " + OTHER]]
 
 
 @pytest.mark.usefixtures("site")

@@ -40,18 +40,15 @@ def test_counting_names_the_place_of_the_damage(tmp_path):
     write_shard(path, EXAMPLES)
     whole = path.read_bytes()
     size = write_shard(tmp_path / "first", EXAMPLES[:1]).size
-    path.write_bytes(whole[:-3])
-    with pytest.raises(ValueError, match=f"a: cut off at byte {len(whole) - 3}, in a"):
-        count_records(path)
-    path.write_bytes(whole[: size + 5])
-    with pytest.raises(ValueError, match=f"a: cut off at byte {size + 5}, in a"):
-        count_records(path)
-    path.write_bytes(whole[:size] + b"\1" + whole[size + 1 :])
-    with pytest.raises(ValueError, match=f"no record starts at byte {size} "):
-        count_records(path)
-    path.write_text("this is text, not records")
-    with pytest.raises(ValueError, match="no record starts at byte 0 "):
-        count_records(path)
+    for content, message in (
+        (whole[:-3], f"cut off at byte {len(whole) - 3}, in a"),
+        (whole[: size + 5], f"cut off at byte {size + 5}, in a"),
+        (whole[:size] + b"\1" + whole[size + 1 :], f"no record starts at byte {size} "),
+        (b"this is text, not records", "no record starts at byte 0 "),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"a: {message}"):
+            count_records(path)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +97,10 @@ def test_joined_shards(tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     shards = [write_shard(tmp_path / f"train-{i}", EXAMPLES) for i in range(2)]
-    held_out = write_shard(tmp_path / "eval-0", EXAMPLES[:1])
-    vocabulary, options = common.VOCABULARY, {"max_seq_length": 128}
-    common.save_manifest(tmp_path, vocabulary, shards, [held_out], **options)
+    held_out = [write_shard(tmp_path / "eval-0", EXAMPLES[:1])]
+    common.save_manifest(
+        tmp_path, common.VOCABULARY, shards, held_out, max_seq_length=128
+    )
     return tmp_path
 
 

@@ -18,16 +18,18 @@ def tokenizer_of(**casing):
     return WordPiece(Vocabulary(TOKENS), **casing)
 
 
-def surfaces(text, **casing):
+def pieces(texts, **casing):
+    """Yields (id, start, end) of the pieces of each text, with the ids of `encode`."""
     tokenizer = tokenizer_of(**casing)
-    ids, starts, ends = tokenizer.tokenize_with_offsets(tf.constant([text]))
-    assert ids[0].numpy().tolist() == tokenizer.encode([text])[0].tolist()
-    return [
-        (TOKENS[piece], text[start:end])
-        for piece, start, end in zip(
-            *(x[0].numpy() for x in (ids, starts, ends)), strict=False
-        )
-    ]
+    columns = tokenizer.tokenize_with_offsets(tf.constant(texts))
+    columns = [column.to_list() for column in columns]
+    assert columns[0] == [ids.tolist() for ids in tokenizer.encode(texts)]
+    return [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def surfaces(text, **casing):
+    (row,) = pieces([text], **casing)
+    return [(TOKENS[piece], text[start:end]) for piece, start, end in row]
 
 
 @pytest.mark.parametrize(
@@ -62,18 +64,14 @@ def test_pieces_point_at_the_original_characters(text, expected):
 
 def test_case_and_accents_that_are_kept():
     assert surfaces("A\u00e9", lower_case=False) == [("[UNK]", "A\u00e9")]
-    assert surfaces("A\u00e9", strip_accents=False) == [
-        ("a", "A"),
-        ("##\u00e9", "\u00e9"),
-    ]
+    kept = surfaces("A\u00e9", strip_accents=False)
+    assert kept == [("a", "A"), ("##\u00e9", "\u00e9")]
 
 
 def test_words_that_are_too_long():
     long_word, short_word = "\u00c9" * 201, "\u00c9" * 200
-    text = f"a {long_word}.{short_word}"
-    first, long, dot, *short = surfaces(text)
-    assert (first, dot) == (("a", "a"), (".", "."))
-    assert long == ("[UNK]", long_word)
+    first, long, dot, *short = surfaces(f"a {long_word}.{short_word}")
+    assert (first, long, dot) == (("a", "a"), ("[UNK]", long_word), (".", "."))
     assert short == [("e", "\u00c9")] + [("##e", "\u00c9")] * 199
 
 
@@ -82,21 +80,15 @@ def test_random_texts_in_one_batch():
     draw = random.Random(0)
     alphabet = "abAB\u00c9\u0301\u200d\ufe0f .\u4eac\U0001f600\u00a0\n\u0130\u03a3"
     texts = ["".join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(200)]
-    tokenizer = tokenizer_of()
-    encoded = tokenizer.encode(texts)
-    ids, starts, ends = tokenizer.tokenize_with_offsets(tf.constant(texts))
     found, expected = [], []
-    for row, text in enumerate(texts):
-        assert ids[row].numpy().tolist() == encoded[row].tolist()
+    for text, row in zip(texts, pieces(texts), strict=True):
         last = 0
-        for piece, start, end in zip(
-            *(x[row].numpy() for x in (ids, starts, ends)), strict=True
-        ):
+        for piece, start, end in row:
             assert last <= start < end <= len(text)
             last = end
             token = TOKENS[piece].removeprefix("##")
             if token not in ("[UNK]", "\u03c2"):
                 found.append(text[start:end])
                 expected.append(token.encode())
-    assert tokenizer.normalize(tf.constant(found)).numpy().tolist() == expected
+    assert tokenizer_of().normalize(tf.constant(found)).numpy().tolist() == expected
     assert len(expected) > 500

@@ -51,19 +51,14 @@ def test_training_is_reproducible_in_fresh_processes():
 def test_order_and_merges():
     tokens = train_vocabulary(iter(TEXT), 80)
     assert tuple(tokens[:5]) == SPECIAL_TOKENS
-    letters = [token for token in tokens[5:] if len(token) == 1]
-    inner = [token for token in tokens[5:] if len(token) == 3 and token[:2] == "##"]
-    assert letters == sorted(letters)
-    assert tokens[5 : 5 + len(letters)] == letters
-    start = 5 + len(letters)
-    single = [token for token in inner if tokens.index(token) < start + len(letters)]
-    assert single == sorted(single)
+    letters = sorted(token for token in tokens if len(token) == 1)
+    inner = [f"##{letter}" for letter in letters if letter not in ",\u4eac\u6771"]
+    assert tokens[5:][: len(letters)] == letters
+    assert tokens[5 + len(letters) :][: len(inner)] == inner
     assert {"the", "sat"} <= set(tokens), "frequent words become one piece"
-    assert "\u6771" in letters
-    assert "##\u6771" not in tokens, "a CJK character is always a word of its own"
-    assert "e" in letters
-    assert "\u00e9" not in tokens
-    assert "C" not in tokens
+    # A CJK character is always a word of its own.
+    assert {"\u6771", "e"} <= set(letters)
+    assert not {"##\u6771", "\u00e9", "C"} & set(tokens)
     assert len(tokens) == len(set(tokens)) <= 80
 
 
@@ -72,31 +67,14 @@ def test_cased_keeps_case_and_accents():
     assert {"C", "\u00e9", "\u00c9"} <= set(tokens)
 
 
-def unknown_share(text, tokens):
-    """Returns the share of characters that are not tokens."""
-    known = set(tokens)
-    return sum(character not in known for character in text) / len(text)
-
-
-def zipf(size, length):
-    """Returns a text of `size` CJK characters with Zipfian frequencies."""
-    characters = [chr(0x4E00 + rank) for rank in range(size)]
-    total = sum(1 / (rank + 1) for rank in range(size))
-    return "".join(
-        character * round(length / total / (rank + 1))
-        for rank, character in enumerate(characters)
-    )
-
-
 def test_characters_that_stand_alone_fill_half_of_the_vocabulary():
-    text = zipf(5000, 500_000)
+    """The tokens are the 4096 most frequent of 5000 CJK characters."""
+    characters = [chr(0x4E00 + rank) for rank in range(5000)]
+    text = "".join(c * (55_000 // rank) for rank, c in enumerate(characters, 1))
     tokens = train_vocabulary([text], 8192)
-    # The share of the text beyond the 4096 most frequent characters.
-    expected = 1 - sum(1 / n for n in range(1, 4097)) / sum(
-        1 / n for n in range(1, 5001)
-    )
     assert len(tokens) == 4096 + len(SPECIAL_TOKENS)
-    assert unknown_share(text, tokens) == pytest.approx(expected, abs=0.003)
+    # Later characters are as frequent as the last of them.
+    assert {*characters[:3900]} < {*tokens} - {*SPECIAL_TOKENS} < {*characters}
 
 
 def test_rare_characters_take_no_room_from_words():
@@ -115,12 +93,13 @@ def test_characters_inside_words_are_limited_as_before():
 
 
 def test_training_errors():
-    with pytest.raises(ValueError, match="size 6 is too small"):
-        train_vocabulary(TEXT, 6)
-    with pytest.raises(ValueError, match="no words"):
-        train_vocabulary(["  "], 100)
-    with pytest.raises(ValueError, match="must be a list of lines, got the string"):
-        train_vocabulary("the cat sat on the mat", 100)
+    for lines, size, message in (
+        (TEXT, 6, "size 6 is too small"),
+        (["  "], 100, "no words"),
+        (TEXT[0], 100, "must be a list of lines, got the string"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_vocabulary(lines, size)
 
 
 def test_load_save_and_ids(tmp_path):
@@ -154,9 +133,8 @@ LINES = "\n".join(SPECIAL_TOKENS).encode() + b"\n%s\n"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty"),
+        (b"", r"special tokens missing: \[PAD\]"),
         ("\n".join(SPECIAL_TOKENS).encode(), "all tokens are special or"),
-        (b"\n\n", "is empty"),
         (b"[PAD]\n[UNK]\na\n", r"missing: \[CLS\], \[SEP\], \[MASK\]"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\n[CLS]\n", "lines 3 and 7"),
         (b"[PAD]\n\n[UNK]\n", "token 2, '', is empty"),
@@ -184,12 +162,10 @@ def test_tokens_that_no_file_can_hold_are_refused(token):
         Vocabulary((*SPECIAL_TOKENS, token))
 
 
-def test_spaces_at_line_ends_are_stripped_and_folders_are_named(tmp_path):
+def test_spaces_at_line_ends_are_stripped(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(LINES % b"a \nb\t \r\n##c\t")
     assert Vocabulary.load(path).tokens[5:] == ("a", "b", "##c")
-    with pytest.raises(UserError, match=r"is a folder: name .*vocab\.txt"):
-        Vocabulary.load(tmp_path)
 
 
 @pytest.mark.parametrize(

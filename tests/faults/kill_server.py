@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 from electra_tf import cli, files
 from electra_tf.config.pretraining import PretrainConfig
@@ -83,8 +84,6 @@ def forked(order):
                 else:
                     os.write(2, f"{error.code}\n".encode())
             except BaseException:
-                import traceback
-
                 os.write(2, traceback.format_exc().encode())
             finally:
                 os._exit(code)

@@ -34,16 +34,10 @@ def data(text, tmp_path):
 
 
 def flipped(place):
-    def flip(content):
-        content = bytearray(content)
-        content[place] ^= 4
-        return bytes(content)
-
-    return flip
+    return lambda c: c[:place] + bytes([c[place] ^ 4]) + c[place + 1 :]
 
 
-def foreign_examples(content):
-    del content
+def foreign_examples(_):
     feature = {"image": tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))}
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     record = example.SerializeToString()
@@ -52,12 +46,8 @@ def foreign_examples(content):
     return (framed + record + records._masked_crcs([record]).tobytes()) * 3
 
 
-def other_rows(row):
-    def write(content):
-        start = 7 * SIZE
-        return content[:start] + records._framed([row]) + content[start + SIZE :]
-
-    return write
+def other_row(row):
+    return lambda c: c[: 7 * SIZE] + records._framed([row]) + c[8 * SIZE :]
 
 
 # Name -> a change of the file and the expected error.
@@ -77,53 +67,51 @@ DAMAGES = {
         "no record starts at byte 0",
     ),
     "records of something else": (foreign_examples, "a record has no input_ids"),
-    "an id beyond the vocabulary": (other_rows([2, 2000, 3]), "record 8 is damaged"),
-    "a negative id": (other_rows([2, 2**63 - 1, 3]), "record 8 is damaged"),
+    "an id beyond the vocabulary": (other_row([2, 2000, 3]), "record 8 is damaged"),
+    "a negative id": (other_row([2, 2**63 - 1, 3]), "record 8 is damaged"),
 }
+
+
+def batches(files, size, *, training):
+    masking = Masking(size, 4, never_masked=(2, 3), max_seq_length=LONGEST)
+    options = {"batch_size": 8, "masking": masking, "sep_id": 3, "training": training}
+    return pipeline.pretraining_dataset(files, **options)
+
+
+def damage(data, name):
+    """Changes the first file; returns the pattern of the error."""
+    change, message = DAMAGES[name]
+    path = data / "train-0.tfrecord"
+    path.write_bytes(change(path.read_bytes()))
+    return rf"train-0\.tfrecord: {message}"
 
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_is_named(data, name):
-    change, message = DAMAGES[name]
-    path = data / "train-0.tfrecord"
-    path.write_bytes(change(path.read_bytes()))
+    message = damage(data, name)
     files = pipeline.expand_files(data)
-    vocabulary = Vocabulary.load(data / "vocab.txt")
-    size = len(vocabulary)
-    masking = Masking(size, 4, never_masked=(2, 3), max_seq_length=LONGEST)
+    size = len(Vocabulary.load(data / "vocab.txt"))
     with (
-        pytest.raises(ValueError, match=rf"train-0\.tfrecord: {message}"),
+        pytest.raises(ValueError, match=message),
         pipeline.naming_damage(files, size),
     ):
-        list(
-            pipeline.pretraining_dataset(
-                files, batch_size=8, masking=masking, sep_id=3, training=False
-            )
-        )
+        list(batches(files, size, training=False))
 
 
 def test_empty_shards_hold_no_records_and_are_counted(data):
     """The original builder writes empty shards, and its file names are accepted."""
-    for number, name in enumerate(("train-0", "train-1")):
-        path = data / f"{name}.tfrecord"
+    for number in range(4):
+        path = data / f"train-{number}.tfrecord"
+        path.touch()
         path.rename(data / f"pretrain_data.tfrecord-{number}-of-4")
-    (data / "pretrain_data.tfrecord-2-of-4").touch()
-    (data / "pretrain_data.tfrecord-3-of-4").touch()
     said = []
     config = DataConfig(records=(str(data),), max_seq_length=LONGEST)
     found = prepared.given_data(config, said.append)
     assert len(found.train_files) == 4
     assert "2 of 4 record files are empty (0 bytes, 0 records)" in said[-1]
-    masking = Masking(100, 4, never_masked=(2, 3), max_seq_length=LONGEST)
     for training in (True, False):
-        batches = pipeline.pretraining_dataset(
-            found.train_files,
-            batch_size=8,
-            masking=masking,
-            sep_id=3,
-            training=training,
-        ).take(2 * COUNT // 8)
-        ids = np.concatenate([batch["input_ids"] for batch in batches])[:, :18]
+        stream = batches(found.train_files, 100, training=training).take(2 * COUNT // 8)
+        ids = np.concatenate([batch["input_ids"] for batch in stream])[:, :18]
         assert sorted(ids.tolist()) == sorted(rows() * 2)
 
 
@@ -137,10 +125,7 @@ def run(text, data, folder, *more):
     ["text", pytest.param("an id beyond the vocabulary", marks=pytest.mark.slow)],
 )
 def test_damage_stops_the_run(text, data, tmp_path, name):
-    change, message = DAMAGES[name]
-    path = data / "train-0.tfrecord"
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match=rf"train-0\.tfrecord: {message}") as caught:
+    with pytest.raises(ValueError, match=damage(data, name)) as caught:
         run(text, data, tmp_path / "run")
     assert "\n" not in str(caught.value)
 

@@ -33,16 +33,12 @@ from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.squad import SquadSource
 from electra_tf.tasks.tables import TableSource
 from tests import tiny
-from tests.data.common import save_manifest
+from tests.data.common import save_manifest, silent
 
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "one", "two"))
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "classifier"
 # Errors that ``cli.clear_errors`` prints in one line.
 EXPECTED = (UserError, OSError, FloatingPointError, flags.Error)
-
-
-def _quiet(line):
-    del line
 
 
 def _file(name, content, read):
@@ -79,7 +75,7 @@ def _squad(folder):
     paragraph = {"context": "one two", "qas": [question, other]}
     content = json.dumps({"version": "2", "data": [{"paragraphs": [paragraph]}]})
     files = {"train": [str(path)], "test": [str(path)]}
-    source = SquadSource(files=files, unanswerable=True, log=_quiet)
+    source = SquadSource(files=files, unanswerable=True, log=silent)
     return path, content.encode(), lambda: (source("train"), source("test"))
 
 
@@ -165,7 +161,7 @@ def _search(folder):
     """search.json with the trials of a search."""
     axes = [Axis("learning_rate", 1e-5, 1e-2, is_log=True), Axis("epochs", 1, 9)]
     first = {"learning_rate": 1e-3, "epochs": 3.0}
-    search = Search(axes, first, 1, 0, "accuracy", True, {}, folder, log=_quiet)
+    search = Search(axes, first, 1, 0, "accuracy", True, {}, folder, log=silent)
     search(lambda number, values: Trial(values, 90.0))
     path = folder / "search.json"
     return path, path.read_bytes(), search.read
@@ -208,7 +204,7 @@ def _manifest(folder):
     config = DataConfig(records=(str(folder),), max_seq_length=8)
 
     def read():
-        prepared.given_data(config, _quiet)
+        prepared.given_data(config, silent)
         pipeline.masking_for(records.verify(folder))
 
     return path, path.read_bytes(), lambda: _naming(path, read)
@@ -267,11 +263,11 @@ PARSERS = {
     "tagging.jsonl": _sentences(
         "train.jsonl", b'{"words": ["a", "b"], "tags": ["O", "B-X"]}\n', "words", "tags"
     ),
-    "m2": _file("errors.m2", _M2, lambda path: errors.read_marked(path, _quiet)),
+    "m2": _file("errors.m2", _M2, lambda path: errors.read_marked(path, silent)),
     "marked columns": _file(
         "errors.txt",
         b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n",
-        lambda path: errors.read_marked(path, _quiet),
+        lambda path: errors.read_marked(path, silent),
     ),
     "minimal pairs": _file(
         "pairs.jsonl",

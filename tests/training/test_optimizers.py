@@ -77,9 +77,8 @@ def test_trajectory_equals_reference(bias_correction, clip_norm, jit_compile):
 def test_bias_correction_leaves_epsilon_as_it_is(gradient, share):
     """First update in learning rates: g / (g + epsilon / sqrt(1 - beta_2))."""
     weight = keras.Variable([0.0], name="kernel")
-    AdamW(0.1, epsilon=1e-6, bias_correction=True, clip_norm=None).apply(
-        [tf.constant([gradient])], [weight]
-    )
+    optimizer = AdamW(0.1, epsilon=1e-6, bias_correction=True, clip_norm=None)
+    optimizer.apply([tf.constant([gradient])], [weight])
     assert -float(weight[0]) / 0.1 == pytest.approx(share, abs=5e-4)
 
 
@@ -90,11 +89,8 @@ def test_zero_gradients_shrink_exactly_the_decayed_variables():
     model = keras.Model(inputs, keras.layers.Dense(2, name="bias_free_head")(x))
     for variable in model.trainable_variables:
         variable.assign(tf.ones_like(variable))
-    optimizer = AdamW(0.5, weight_decay=0.1)
-    optimizer.apply(
-        [tf.zeros_like(v) for v in model.trainable_variables],
-        model.trainable_variables,
-    )
+    gradients = [tf.zeros_like(v) for v in model.trainable_variables]
+    AdamW(0.5, weight_decay=0.1).apply(gradients, model.trainable_variables)
     shrunk = {v.path for v in model.trainable_variables if np.any(np.array(v) != 1)}
     assert shrunk == {"word_embeddings/embeddings", "bias_free_head/kernel"}
     np.testing.assert_allclose(np.array(model.trainable_variables[0]), 0.95)
@@ -106,9 +102,7 @@ def test_patterns_and_the_inherited_exclusion_both_count():
     optimizer.exclude_from_weight_decay(var_list=[variables[1]])
     before = values(variables)
     optimizer.apply([tf.zeros(s) for s in SHAPES], variables)
-    same = [
-        np.array_equal(a, b) for a, b in zip(before, values(variables), strict=True)
-    ]
+    same = list(map(np.array_equal, before, variables))
     assert same == [True, True, False, False, False, False]
 
 
@@ -120,8 +114,7 @@ def test_sparse_gradients_sum_repeated_rows_before_the_norm():
     np.add.at(dense, [1, 1, 3], rows)
     optimizer = AdamW(0.1)
     optimizer.apply([sparse], [variable])
-    oracle = reference.AdamW([True])
-    expected = oracle.apply([dense], [np.ones((4, 2))], 0.1)
+    expected = reference.AdamW([True]).apply([dense], [np.ones((4, 2))], 0.1)
     assert_close([np.array(variable)], expected)
     np.testing.assert_allclose(optimizer.gradient_norm.numpy(), np.sqrt(16 + 4))
 
@@ -134,9 +127,8 @@ def test_multipliers_scale_update_and_decay(form):
         multipliers = {"kernel": 0.5, "bias": 0.5, "embeddings": 0.25}
     weights = values(variables)
     optimizer = AdamW(0.03, weight_decay=0.3, learning_rate_multipliers=multipliers)
-    oracle = reference.AdamW(
-        DECAYED, weight_decay=0.3, factors=[0.5, 0.5, 0.25, 1, 1, 1]
-    )
+    factors = [0.5, 0.5, 0.25, 1, 1, 1]
+    oracle = reference.AdamW(DECAYED, weight_decay=0.3, factors=factors)
     for gradients in make_gradients(3):
         optimizer.apply([tf.constant(g) for g in gradients], variables)
         weights = oracle.apply(gradients, weights, 0.03)
@@ -149,11 +141,9 @@ def test_errors():
         AdamW(clip_norm=0.0)
     with pytest.raises(ValueError, match="names kernal, which is not"):
         AdamW(0.1, learning_rate_multipliers={"kernal": 2.0}).build(variables)
+    twice = [(variables[:1], 0.5), (variables[:1], 0.7)]
     with pytest.raises(ValueError, match=r"multipliers 0.5 and 0.7"):
-        AdamW(
-            0.1,
-            learning_rate_multipliers=[(variables[:1], 0.5), (variables[:1], 0.7)],
-        )
+        AdamW(0.1, learning_rate_multipliers=twice)
 
 
 def test_variables_with_multipliers_may_be_frozen(tmp_path):
@@ -176,11 +166,9 @@ def test_variables_with_multipliers_may_be_frozen(tmp_path):
 
 @pytest.mark.parametrize(("bad", "clip_norm"), [(np.nan, None), (-np.inf, 1.0)])
 def test_nonfinite_gradient_is_named_and_leaves_everything_finite(bad, clip_norm):
-    variables = make_variables()
+    variables, steps = make_variables(), make_gradients(3)
     optimizer = AdamW(0.1, clip_norm=clip_norm)
-    steps = make_gradients(3)
-    steps[1][2][0, 0] = bad
-    steps[1][4][0] = bad
+    steps[1][2][0, 0] = steps[1][4][0] = bad
     for gradients in steps[:2]:
         optimizer.apply([tf.constant(g) for g in gradients], variables)
     assert not np.isfinite(optimizer.gradient_norm.numpy())
@@ -256,16 +244,13 @@ def test_loss_scaling():
 def test_save_and_load_keep_state_and_options(tmp_path):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(3, name="dense")(inputs))
-    model.compile(
-        AdamW(
-            WarmupPolynomialDecay(0.05, 100, warmup_steps=2),
-            clip_norm=2.0,
-            bias_correction=True,
-            learning_rate_multipliers=[([model.layers[1].kernel], 0.5)],
-        ),
-        loss="mse",
-        run_eagerly=True,
+    optimizer = AdamW(
+        WarmupPolynomialDecay(0.05, 100, warmup_steps=2),
+        clip_norm=2.0,
+        bias_correction=True,
+        learning_rate_multipliers=[([model.layers[1].kernel], 0.5)],
     )
+    model.compile(optimizer, loss="mse", run_eagerly=True)
     model.fit(make_data(), verbose=0, shuffle=False)
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")
@@ -277,15 +262,14 @@ def test_save_and_load_keep_state_and_options(tmp_path):
     assert_close(values(model.weights), values(copy.weights), atol=0)
 
 
-def test_files_with_clip_groups_load_with_a_warning(tmp_path):
+def test_files_with_clip_groups_load_with_a_warning():
     """Older versions could clip groups of variables separately."""
     config = AdamW(0.1).get_config()
-    groups = {"generator": [["kernel"], 2.0]}
-    with pytest.warns(UserWarning, match="all gradients are clipped together"):
-        optimizer = AdamW.from_config({**config, "clip_groups": groups})
     assert AdamW.from_config({**config, "clip_groups": {}}).clip_norm == 1.0
-    with pytest.warns(UserWarning, match="all gradients are clipped together"):
-        AdamW.from_config({**config, "clipping": "per_replica"})
+    groups = {"generator": [["kernel"], 2.0]}
+    for older in ({"clipping": "per_replica"}, {"clip_groups": groups}):
+        with pytest.warns(UserWarning, match="all gradients are clipped together"):
+            optimizer = AdamW.from_config({**config, **older})
     optimizer.build(make_variables())
     state = {str(i): np.ones(v.shape) for i, v in enumerate(optimizer.variables)}
     optimizer.load_own_variables({**state, str(len(state)): np.ones(())})
