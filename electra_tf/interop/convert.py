@@ -113,18 +113,16 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
 
 def _check_finite(model: Imported) -> None:
     """Raises ValueError if weights are not finite, as of a run that diverged."""
-    for role, tower in model.towers.items():
-        for name, array in {**tower.encoder, **tower.head}.items():
+    parts = {r: {**x.encoder, **x.head} for r, x in model.towers.items()}
+    if model.task:
+        parts["head"] = model.task.arrays
+    for part, arrays in parts.items():
+        for name, array in arrays.items():
             if not np.isfinite(array).all():
                 raise UserError(
-                    f"{model.source}: {name} of the {role} has values that are not "
+                    f"{model.source}: {name} of the {part} has values that are not "
                     "finite."
                 )
-    for name, array in model.task.arrays.items() if model.task else ():
-        if not np.isfinite(array).all():
-            raise UserError(
-                f"{model.source}: {name} of the head has values that are not finite."
-            )
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:

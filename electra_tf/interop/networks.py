@@ -187,7 +187,7 @@ class Imported:
         different = [
             name
             for name, ours in self.discriminator.embeddings.items()
-            if not np.array_equal(ours, theirs.get(name))
+            if not np.array_equal(ours, theirs.get(name), equal_nan=True)
         ]
         if different:
             raise UserError(
