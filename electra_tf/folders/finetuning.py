@@ -216,18 +216,14 @@ class FinetuningFolder:
         log: Log = cli.say,
         *,
         vocab_file: str | None = None,
-        lower_case: bool | None = None,
-        strip_accents: bool | None = None,
+        **casing: bool | None,
     ) -> WordPiece:
         """Returns the run's tokenizer; arguments override its settings."""
         about = self.about()
-        return WordPiece(
-            Vocabulary.load(vocab_file) if vocab_file else self.vocabulary(),
-            lower_case=about["lower_case"] if lower_case is None else lower_case,
-            strip_accents=(
-                about["strip_accents"] if strip_accents is None else strip_accents
-            ),
-        )
+        known = {name: about[name] for name in CASING}
+        known |= {name: x for name, x in casing.items() if x is not None}
+        vocabulary = Vocabulary.load(vocab_file) if vocab_file else self.vocabulary()
+        return WordPiece(vocabulary, **known)
 
     def describe(self, described: Mapping[str, Any]) -> None:
         """Writes config.json."""

@@ -182,12 +182,12 @@ class PretrainingFolder:
         log: Log,
         *,
         vocab_file: str | None = None,
-        lower_case: bool | None = None,
-        strip_accents: bool | None = None,
+        **casing: bool | None,
     ) -> WordPiece:
         """Returns the models' tokenizer; arguments override the folder's settings.
 
-        Logs assumed settings. Raises ValueError or OSError without a valid vocabulary.
+        ``casing`` has values of ``CASING``. Logs assumed settings. Raises ValueError or
+        OSError without a valid vocabulary.
         """
         path = Path(vocab_file or self.path / VOCABULARY)
         if not path.is_file():
@@ -195,12 +195,12 @@ class PretrainingFolder:
                 f"No vocabulary at {path}: put the vocab.txt of the encoder's "
                 "pretraining there."
             )
-        chosen, known = {}, self.casing
-        for name, given in zip(CASING, (lower_case, strip_accents), strict=True):
-            chosen[name] = known.get(name, True) if given is None else given
-            if given is None and name not in known:
+        known = self.casing | {n: x for n, x in casing.items() if x is not None}
+        for name in CASING:
+            if name not in known:
                 log(f"warning: config.json does not have --{name}; assumed true")
-        return WordPiece(Vocabulary.load(path), **chosen)
+        known = dict.fromkeys(CASING, True) | known
+        return WordPiece(Vocabulary.load(path), **known)
 
     def model_path(self, name: str) -> Path:
         """Returns the path of one of ``MODELS``, which need not exist.

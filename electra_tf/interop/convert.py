@@ -29,11 +29,7 @@ FORMATS: dict[str, ModuleType] = {
 
 
 def main(options: ConvertConfig, log: Log = cli.say) -> None:
-    """Converts ``options.source`` to the folder ``options.to``, atomically.
-
-    Raises ValueError for damaged or unknown sources and output folders with other
-    files, OSError if a file is missing or cannot be written.
-    """
+    """Converts ``options.source`` to the folder ``options.to``, atomically."""
     target = FORMATS[options.format]
     # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()

@@ -247,7 +247,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _write_half(folder: Path, model: Imported, role: str) -> None:
-    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     tower, task, more = model.towers[role], model.task, {}
@@ -259,25 +258,20 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     if task:
         of_head, more = task_heads.to_hugging_face(task, model.source)
         arrays |= of_head
-    dtype = "float16" if model.float16 else "float32"
     if model.float16:
         arrays = {
             name: to_half(array, f"{model.source}: {name}")
             for name, array in arrays.items()
         }
-    path = folder / "model.safetensors"
-    try:
-        # `transformers` requires "pt".
-        save_file(arrays, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        raise OSError(f"{path.name} cannot be written: {error}") from error
+    # `transformers` requires "pt".
+    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architectures": [task_heads.CLASSES[role] if tower.head else "ElectraModel"],
         **_FIXED,
         **{theirs: getattr(tower.sizes, ours) for theirs, ours in SIZES.items()},
         "pad_token_id": model.vocabulary.pad_id,
         "tie_word_embeddings": True,
-        "dtype": dtype,
+        "dtype": "float16" if model.float16 else "float32",
         **more,
     }
     files.write_json(folder / "config.json", config)

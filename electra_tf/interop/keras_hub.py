@@ -61,8 +61,7 @@ def detect(source: Source) -> bool:
         # The prefix first: most names need no import of keras-hub.
         prefix = name.startswith("electra_")
         return prefix and name in _hub().models.ElectraBackbone.presets
-    config = _json(path / CONFIG if path.is_dir() else path)
-    return config.get("class_name") == CLASS_NAME
+    return _json(path).get("class_name") == CLASS_NAME
 
 
 def read(source: Source) -> Imported:
@@ -81,14 +80,11 @@ def read(source: Source) -> Imported:
             f"{source.path}: the LayerNorm epsilons are {sorted(epsilons)}; only "
             f"{LAYER_NORM_EPSILON} can be converted."
         )
-    vocabulary, lower_case, strip_accents = _tokenizer_beside(source.path)
     return Imported(
         format=NAME,
         source=source.path,
-        discriminator=tower(backbone),
-        vocabulary=vocabulary,
-        lower_case=lower_case,
-        strip_accents=strip_accents,
+        discriminator=_tower(backbone),
+        **_tokenizer_beside(source.path),
         notes=(
             f"{POOLER_NOTE} and was not taken.",
             GELU_NOTE,
@@ -97,7 +93,7 @@ def read(source: Source) -> Imported:
     )
 
 
-def tower(backbone: keras.Model) -> Tower:
+def _tower(backbone: keras.Model) -> Tower:
     """Returns the arrays of a backbone, under the names of ``names.Style.encoder``."""
     arrays = {}
     for name, variables in _variables(backbone).items():
@@ -167,28 +163,32 @@ def _load(path: Path) -> keras.Model:
         raise UserError(f"{path} cannot be loaded by keras-hub: {error}") from error
 
 
-def _tokenizer_beside(
-    source: str,
-) -> tuple[Vocabulary | None, bool | None, bool | None]:
-    """Returns vocabulary, lower-casing and accent stripping; None if unknown."""
+def _tokenizer_beside(source: str) -> dict[str, Any]:
+    """Returns the vocabulary and casing as fields of ``Imported``; {} if unknown."""
     folder = Path(source)
     if not folder.exists():
         tokenizer = _hub().models.ElectraTokenizer.from_preset(source)
-        vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
-        return vocabulary, tokenizer.lowercase, tokenizer.strip_accents
+        return {
+            "vocabulary": Vocabulary(tuple(tokenizer.get_vocabulary())),
+            "lower_case": tokenizer.lowercase,
+            "strip_accents": tokenizer.strip_accents,
+        }
     if not (folder / VOCABULARY).is_file():
-        return None, None, None
-    config = _json(folder / TOKENIZER).get("config")
-    config = config if isinstance(config, dict) else {}
-    vocabulary = Vocabulary.load(folder / VOCABULARY)
-    return vocabulary, bool(config.get("lowercase")), bool(config.get("strip_accents"))
+        return {}
+    config = _config(folder / TOKENIZER)
+    return {
+        "vocabulary": Vocabulary.load(folder / VOCABULARY),
+        "lower_case": bool(config.get("lowercase")),
+        "strip_accents": bool(config.get("strip_accents")),
+    }
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file, or the config.json inside a ``.keras`` file.
+    """Reads a JSON file, or the config.json inside a preset or ``.keras`` file.
 
     Returns {} if the file cannot be read. Raises ValueError if the config is too large.
     """
+    path = path / CONFIG if path.is_dir() else path
     try:
         if path.suffix != ".keras":
             return files.read_json(path)
@@ -201,14 +201,17 @@ def _json(path: Path) -> dict[str, Any]:
     raise UserError(f"{path}: its {CONFIG} would unpack to {size} bytes.")
 
 
+def _config(path: Path) -> dict[str, Any]:
+    config = _json(path).get("config")
+    return config if isinstance(config, dict) else {}
+
+
 def _check_sizes(path: Path, held: int) -> None:
     """Raises ValueError if ``held`` bytes are too few for the config's sizes.
 
     Keras would allocate all weights before it detects that the file lacks them.
     """
-    config = _json(path / CONFIG if path.is_dir() else path).get("config")
-    config = config if isinstance(config, dict) else {}
-    sizes = {}
+    config, sizes = _config(path), {}
     for ours, theirs in _SIZES.items():
         value = config.get(theirs)
         sizes[ours] = abs(value) if files.fits(value, int) else 1

@@ -113,11 +113,6 @@ class Tower:
     encoder: Arrays
     head: Arrays
 
-    @property
-    def embeddings(self) -> Arrays:
-        """The arrays that generator and discriminator share."""
-        return {n: x for n, x in self.encoder.items() if n.startswith(EMBEDDINGS)}
-
 
 @dataclasses.dataclass(frozen=True)
 class TaskHead:
@@ -183,11 +178,12 @@ class Imported:
             raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
         if len(self.towers) < 2:
             return
-        theirs = self.generator.embeddings
+        theirs = self.generator.encoder
         different = [
             name
-            for name, ours in self.discriminator.embeddings.items()
-            if not np.array_equal(ours, theirs.get(name), equal_nan=True)
+            for name, ours in self.discriminator.encoder.items()
+            if name.startswith(EMBEDDINGS)
+            and not np.array_equal(ours, theirs.get(name), equal_nan=True)
         ]
         if different:
             raise UserError(

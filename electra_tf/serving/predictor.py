@@ -90,9 +90,8 @@ class Predictor:
                 f"The model failed on a batch of {size} texts: {message}"
             ) from error
         names = sorted(outputs)
-        values = [outputs[name].numpy().tolist() for name in names]
-        answers = zip(*values, strict=True)
-        return [_readable(dict(zip(names, x, strict=True))) for x in answers]
+        rows = zip(*(outputs[name].numpy().tolist() for name in names), strict=True)
+        return [_readable(dict(zip(names, row, strict=True))) for row in rows]
 
 
 def string_tensor(texts: Sequence[str]) -> tf.Tensor:
@@ -182,7 +181,7 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
         # Imports tasks, which are not needed otherwise.
         from electra_tf.serving.table import predict_table
 
-        predict_table(config, predictor.text_names, predictor)
+        predict_table(config, predictor)
         return
     lines = iter(texts or cli.lines_of(sys.stdin))
     while chosen := list(itertools.islice(lines, config.batch_size)):
@@ -202,6 +201,6 @@ def evaluate(config: EvaluateConfig) -> None:
     if not (config.model and config.input):
         raise UserError("--model and --input are required; see --help.")
     predictor = Predictor(config.model)
-    columns, _, answers = table.answer_table(config, predictor.text_names, predictor)
+    columns, _, answers = table.answer_table(config, predictor)
     for name, value in table.score_table(config, columns, answers).items():
         cli.say(f"{name} {value:.2f}")
