@@ -105,7 +105,7 @@ def _load_halves(path: Path) -> keras.Model:
         description = files.parse_json(text, "its description", dict)
         check_class(description, keras.Model)
         names = sorted(file.keys())
-        _check_sizes(description, _tensor_bytes(path), len(names))
+        check_sizes(description, _tensor_bytes(path), len(names))
         tensors = [file.get_tensor(name) for name in names]
     model = keras.saving.deserialize_keras_object(description)
     model.set_weights([tensor.astype(np.float32) for tensor in tensors])
@@ -139,13 +139,19 @@ def check_archive(path: Path) -> dict[str, Any]:
             packed = _MOST_WEIGHTS_UNPACKED * weights.compress_size
             held = min(weights.file_size, packed)
     description = files.parse_json(text, "its config.json", dict)
-    _check_sizes(description, held, held // _HDF5_VARIABLE)
+    check_sizes(description, held)
     return description
 
 
-def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None:
-    """Raises ValueError if layers need over ``held`` bytes or more variables."""
+def check_sizes(
+    description: dict[str, Any], held: int, variables: int | None = None
+) -> None:
+    """Raises ValueError if layers need over ``held`` bytes or more variables.
+
+    ``variables`` defaults to the most that an HDF5 file of this size can hold.
+    """
     fewest, blocks = 0, 0
+    variables = held // _HDF5_VARIABLE if variables is None else variables
     for config in _configs(description):
         sizes = {n: abs(value) for n, value in config.items() if type(value) is int}
         fewest += _fewest_weights(sizes)

@@ -47,8 +47,6 @@ _SIZES = {
     "intermediate_size": "intermediate_dim",
     "dropout": "dropout",
 }
-# The config.json of the large model has 3 kB.
-_MAX_CONFIG_BYTES = 1 << 20
 
 
 def detect(source: Source) -> bool:
@@ -186,19 +184,14 @@ def _tokenizer_beside(source: str) -> dict[str, Any]:
 def _json(path: Path) -> dict[str, Any]:
     """Reads a JSON file, or the config.json inside a preset or ``.keras`` file.
 
-    Returns {} if the file cannot be read. Raises ValueError if the config is too large.
+    Returns {} if the file is damaged.
     """
     path = path / CONFIG if path.is_dir() else path
     try:
-        if path.suffix != ".keras":
-            return files.read_json(path)
-        with zipfile.ZipFile(path) as archive:
-            size = archive.getinfo(CONFIG).file_size
-            if size <= _MAX_CONFIG_BYTES:
-                return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
+        is_archive = path.suffix == ".keras"
+        return models.check_archive(path) if is_archive else files.read_json(path)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return {}
-    raise UserError(f"{path}: its {CONFIG} would unpack to {size} bytes.")
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -211,20 +204,9 @@ def _check_sizes(path: Path, held: int) -> None:
 
     Keras would allocate all weights before it detects that the file lacks them.
     """
-    config, sizes = _config(path), {}
-    for ours, theirs in _SIZES.items():
-        value = config.get(theirs)
-        sizes[ours] = abs(value) if files.fits(value, int) else 1
-    width, hidden = sizes["embedding_size"], sizes["hidden_size"]
-    rows = sizes["vocab_size"] + sizes["max_positions"] + sizes["num_segments"]
-    layer = 4 * hidden**2 + 2 * hidden * sizes["intermediate_size"]
-    weights = rows * width + width * hidden + sizes["num_layers"] * layer
-    # Two bytes per weight in half precision.
-    if 2 * weights > held:
-        raise UserError(
-            f"its weights have {held} bytes, but its {CONFIG} describes {weights} "
-            "weights"
-        )
+    config = _config(path)
+    sizes = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
+    models.check_sizes({"config": {**sizes, "size": sizes["embedding_size"]}}, held)
 
 
 def _hub() -> ModuleType:
