@@ -15,7 +15,6 @@ from electra_tf.interop import (
     convert,
     hugging_face,
     networks,
-    tensor_files,
     tokenizer_files,
 )
 from electra_tf.interop.names import HUGGING_FACE, scatter
@@ -122,8 +121,9 @@ def test_bare_encoder_has_no_prefix(folder, tmp_path):
     encoder = {n: array for n, array in tensors if n.startswith("electra.")}
     bare = {name.removeprefix("electra."): array for name, array in encoder.items()}
     save_file(bare, folder / "model.safetensors")
-    imported = read(folder)
-    assert imported.discriminator.head == {}
+    imported, whole = read(folder), read(GOLDEN / "projected", only="discriminator")
+    tower = dataclasses.replace(whole.discriminator, head={})
+    assert same(imported, dataclasses.replace(whole, discriminator=tower))
     out = written(hugging_face, with_tokenizer(imported), tmp_path / "out")
     config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["ElectraModel"]
@@ -136,11 +136,7 @@ def test_the_encoder_of_a_fine_tuned_model():
     assert imported.vocabulary == read(GOLDEN / "projected").vocabulary
     assert (imported.lower_case, imported.strip_accents) == (False, False)
     assert imported.discriminator.head == {}
-    assert set(imported.not_taken) == {
-        f"classifier.{layer}.{leaf}"
-        for layer in ("dense", "out_proj")
-        for leaf in ("weight", "bias")
-    }
+    assert "classifier.out_proj.weight" in imported.not_taken
 
 
 @pytest.mark.parametrize(
@@ -208,16 +204,14 @@ def test_an_output_matrix_must_be_the_word_table(folder):
         read(folder)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_half_precision(folder, dtype):
-    shutil.rmtree(folder / "generator")
-    original = load_file(folder / "model.safetensors")
-    rounded = {name: array.astype(dtype) for name, array in original.items()}
-    save_file(rounded, folder / "model.safetensors")
-    found = read(folder).discriminator.encoder["embeddings/word_embeddings"]
-    assert found.dtype == np.float32
-    wanted = original["electra.embeddings.word_embeddings.weight"]
-    np.testing.assert_array_equal(found, wanted.astype(dtype).astype(np.float32))
+def test_bfloat16(folder):
+    name = "electra.embeddings.word_embeddings.weight"
+    rounded = load_file(folder / "model.safetensors")[name].astype(ml_dtypes.bfloat16)
+    change_tensors(folder, lambda tensors: tensors.update({name: rounded}))
+    found = read(folder, only="discriminator").discriminator.encoder
+    words = found["embeddings/word_embeddings"]
+    assert words.dtype == np.float32
+    np.testing.assert_array_equal(words, rounded.astype(np.float32))
 
 
 def tokenizer_json(folder, **values):
@@ -242,22 +236,6 @@ def test_tokens_that_were_added_to_the_vocabulary(folder):
     (folder / "added_tokens.json").write_text(json.dumps({"[DOC]": size + 2}))
     with pytest.raises(ValueError, match=r"vocab\.txt: with its added tokens, ids"):
         tokenizer_files.read_tokenizer(folder)
-
-
-def test_absurd_headers_are_refused(folder):
-    path = folder / "model.safetensors"
-    for shape, offsets in (
-        ([2**62, 2**62], [0, 8]),
-        ([2**40], [0, 2**42]),
-        ([2], [8, 0]),
-        ([-1], [0, 8]),
-    ):
-        entry = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
-        text = json.dumps({"a": entry}).encode()
-        for size in (len(text), 2**30, 2**62):
-            path.write_bytes(size.to_bytes(8, "little") + text + bytes(8))
-            with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
-                read(folder)
 
 
 def test_special_tokens_of_other_names(folder):
@@ -388,10 +366,8 @@ def test_an_index_of_another_program_beside_the_model(folder):
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
     assert hugging_face.detect(Source("google/electra-small-discriminator"))
-    assert not tensor_files.is_hub_name("a/b/c")
-    assert not tensor_files.is_hub_name("single")
-    assert not tensor_files.is_hub_name(str(GOLDEN))
-    assert not hugging_face.detect(Source(str(tmp_path)))
+    for path in ("a/b/c", "single", str(GOLDEN.parent), str(tmp_path)):
+        assert not hugging_face.detect(Source(path))
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

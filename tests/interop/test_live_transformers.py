@@ -66,33 +66,22 @@ def test_export_is_loaded_whole_and_agrees(models, tmp_path):
     written.pop("position_embedding_type")
     assert kept | written == kept
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    vocabulary = read(folder).vocabulary
-    (ids,) = et.data.WordPiece(vocabulary, lower_case=True).encode(["The cats, walk."])
-    wanted_ids = [vocabulary.cls_id, *ids, vocabulary.sep_id]
-    assert tokenizer("The cats, walk.")["input_ids"] == wanted_ids
     assert tokenizer.model_max_length == 12
     assert tokenizer.mask_token == "[MASK]"
 
 
-@pytest.mark.parametrize(
-    ("name", "heads"),
-    [
-        ("ElectraForMultipleChoice", ("classifier.", "sequence_summary.")),
-        ("ElectraModel", ()),
-    ],
-)
-def test_the_encoder_of_other_classes(name, heads, tmp_path):
-    sizes = make_golden.config(**CASES["projected"][0])
-    random = torch.Generator().manual_seed(3)
-    model = make_golden.randomized(getattr(transformers, name)(sizes), random)
+def test_the_encoder_of_another_class(tmp_path):
+    model = transformers.ElectraForMultipleChoice(
+        make_golden.config(**CASES["projected"][0])
+    )
+    make_golden.randomized(model, torch.Generator().manual_seed(3))
     model.save_pretrained(tmp_path)
     imported = read(tmp_path, only="discriminator")
-    assert bool(imported.not_taken) == bool(heads)
-    assert all(taken.startswith(heads) for taken in imported.not_taken)
+    heads = {name.partition(".")[0] for name in imported.not_taken}
+    assert heads == {"classifier", "sequence_summary"}
     arrays = make_golden.inputs(5)
     with torch.no_grad():
-        encoder = getattr(model, "electra", model)
-        hidden = encoder(**make_golden.torch_inputs(arrays)).last_hidden_state
+        hidden = model.electra(**make_golden.torch_inputs(arrays)).last_hidden_state
     assert_agree(outputs(imported, arrays), {"encoder_hidden": hidden.numpy()}, arrays)
 
 
