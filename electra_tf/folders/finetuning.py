@@ -104,9 +104,7 @@ class FinetuningFolder:
 
     def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
         """Whether the folder holds an interrupted run; see ``check_same``."""
-        if not self.checkpoints.is_dir():
-            return False
-        return check_same(
+        return self.checkpoints.is_dir() and check_same(
             self.path,
             described,
             (*may_differ, "versions.*"),
@@ -128,9 +126,7 @@ class FinetuningFolder:
     ) -> None:
         """Creates the folder, deletes outputs except ``keep``, and describes the run.
 
-        Writes task.json, config.json with ``described`` and versions, vocab.txt, and
-        labels.txt if the prepared task has labels. ``trained_length`` is the encoder's
-        before the run, or None.
+        ``trained_length`` is the encoder's before the run, or None.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:

@@ -146,12 +146,8 @@ def read(source: Source) -> Imported:
         format=NAME,
         source=source.path,
         **towers,
-        vocabulary=tokenizer.vocabulary,
-        lower_case=tokenizer.lower_case,
-        strip_accents=tokenizer.strip_accents,
-        trained_length=tokenizer.max_length,
+        **vars(dataclasses.replace(tokenizer, notes=notes)),
         not_taken=tuple(name for half in halves.values() for name in half.not_taken),
-        notes=notes,
         task=task,
     )
 

@@ -26,8 +26,6 @@ VOCABULARY = "assets/tokenizer/vocabulary.txt"
 OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
 CLASS_NAME = "ElectraBackbone"
-# Hard-coded in ElectraBackbone.
-LAYER_NORM_EPSILON = 1e-12
 
 GELU_NOTE = (
     "keras-hub approximates GELU by tanh, this library does not: hidden states differ "
@@ -70,18 +68,10 @@ def read(source: Source) -> Imported:
             "--generator and --only=generator."
         )
     source.reject("num_heads", "pair")
-    backbone = _load(Path(source.path))
-    epsilons = {backbone.embeddings_layer_norm.epsilon}
-    epsilons |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
-    if epsilons != {LAYER_NORM_EPSILON}:
-        raise UserError(
-            f"{source.path}: the LayerNorm epsilons are {sorted(epsilons)}; only "
-            f"{LAYER_NORM_EPSILON} can be converted."
-        )
     return Imported(
         format=NAME,
         source=source.path,
-        discriminator=_tower(backbone),
+        discriminator=_tower(_load(Path(source.path))),
         **_tokenizer_beside(source.path),
         notes=(
             f"{POOLER_NOTE} and was not taken.",
@@ -92,7 +82,6 @@ def read(source: Source) -> Imported:
 
 
 def _tower(backbone: keras.Model) -> Tower:
-    """Returns the arrays of a backbone, under the names of ``names.Style.encoder``."""
     arrays = {}
     for name, variables in _variables(backbone).items():
         # One kernel here holds query, key and value, with the heads side by side.

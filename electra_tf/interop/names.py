@@ -232,15 +232,21 @@ class Tensors:
         ``rates`` are dropout rates and the initializer range. ``num_heads=None`` means
         the original's rule, hidden size // 64 and at least 1.
         """
-        words, positions, segments, inner = (
-            self._matrix(style.name(name))
-            for name in (
-                f"{embeddings}embeddings/word_embeddings",
-                f"{embeddings}embeddings/position_embeddings",
-                f"{embeddings}embeddings/token_type_embeddings",
-                f"{body}encoder/layer_0/intermediate/dense/kernel",
-            )
-        )
+        shapes = []
+        for name in (
+            f"{embeddings}embeddings/word_embeddings",
+            f"{embeddings}embeddings/position_embeddings",
+            f"{embeddings}embeddings/token_type_embeddings",
+            f"{body}encoder/layer_0/intermediate/dense/kernel",
+        ):
+            shape = self.get(style.name(name)).shape
+            if len(shape) != 2:
+                raise UserError(
+                    f"{self._source}: {style.name(name)} has the shape {list(shape)}, "
+                    "not two axes."
+                )
+            shapes.append(shape)
+        words, positions, segments, inner = shapes
         hidden_size, intermediate_size = inner[::-1] if style.flip else inner
         block = re.compile(re.escape(body) + r"encoder[/.]layer[_.]\d+\b")
         blocks = {match[0] for match in map(block.match, self._arrays) if match}
@@ -263,11 +269,3 @@ class Tensors:
             intermediate_size=intermediate_size,
             **rates,
         )
-
-    def _matrix(self, name: str) -> tuple[int, int]:
-        shape = self.get(name).shape
-        if len(shape) != 2:
-            raise UserError(
-                f"{self._source}: {name} has the shape {list(shape)}, not two axes."
-            )
-        return shape

@@ -143,8 +143,6 @@ class Imported:
     """A pretrained model, one of its towers, or a fine-tuned model.
 
     Attributes:
-        discriminator: the tower to fine-tune; may lack the head.
-        strip_accents: whether to remove accents from lower-cased text.
         trained_length: number of trained positions.
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
@@ -153,13 +151,12 @@ class Imported:
         recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 
-    Raises:
-        ValueError: if there is no tower, or the shared embeddings of two towers differ.
+    Raises ValueError if there is no tower, or the embeddings of two towers differ.
     """
 
     format: str
     source: str
-    discriminator: Tower | None = None
+    discriminator: Tower | None = None  # May lack the head.
     generator: Tower | None = None
     vocabulary: Vocabulary | None = None
     lower_case: bool | None = None

@@ -54,7 +54,7 @@ class Predictor:
         self._model = model
         if isinstance(model, str | os.PathLike):
             # The signature does not keep its variables alive.
-            self._loaded, self._serve = _loaded(_saved_model(Path(model)))
+            self._loaded, self._serve = _loaded(Path(model))
             names = self._serve.structured_input_signature[1]
             self.text_names = _in_order(self._loaded, names)
         else:
@@ -106,18 +106,15 @@ def _in_order(loaded: Any, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda n: _ORDER.index(n) if n in _ORDER else 9))
 
 
-def _saved_model(path: Path) -> Path:
-    for folder in (path, path / "saved_model"):
-        if (folder / "saved_model.pb").is_file():
-            return folder
-    raise FileNotFoundError(
-        f"No SavedModel at {path}: --model must be the --output_dir of a finished "
-        "fine-tuning run without --noexport_saved_model, or a SavedModel."
-    )
-
-
-def _loaded(folder: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
-    """Loads a SavedModel and its string signature."""
+def _loaded(path: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
+    """Loads a SavedModel, maybe inside of a run's folder, and its string signature."""
+    folders = (path, path / "saved_model")
+    folder = next((x for x in folders if (x / "saved_model.pb").is_file()), None)
+    if folder is None:
+        raise FileNotFoundError(
+            f"No SavedModel at {path}: --model must be the --output_dir of a finished "
+            "fine-tuning run without --noexport_saved_model, or a SavedModel."
+        )
     try:
         loaded = tf.saved_model.load(str(folder))
         serve = loaded.signatures["serving_default"]
