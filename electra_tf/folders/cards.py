@@ -94,11 +94,8 @@ def pretraining_card(
 ) -> str:
     """Returns the model card of a finished run.
 
-    Args:
-        folder: folder of the run, with config.json and vocab.txt.
-        parameters: number of parameters by name of the saved model.
-        scores: name, value, trivial baseline and its meaning of each held-out
-            metric, as text; empty without held-out text.
+    ``parameters`` has the number of parameters by saved model. ``scores`` has the name,
+    value, trivial baseline and its meaning of each held-out metric, as text.
     """
     settings, flags = folder.settings, folder.flags
     casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
@@ -187,11 +184,9 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     over_seeds, intervals = report["summary"][split], report.get("intervals", {})
     rows = []
     for name, value in results[seed]["scores"][split].items():
-        low, high = intervals.get(name, (None, None))
-        interval = "" if low is None else f"{low:.2f} to {high:.2f}"
-        rows.append(
-            (name, f"{value:.2f}", interval, f"{over_seeds[name]['baseline']:.2f}")
-        )
+        bounds, baseline = intervals.get(name), over_seeds[name]["baseline"]
+        interval = "{:.2f} to {:.2f}".format(*bounds) if bounds else ""
+        rows.append((name, f"{value:.2f}", interval, f"{baseline:.2f}"))
     lines = [
         f"Seed {seed}, the exported model, on `{split}`; the main score is {metric}. "
         "95 % bootstrap intervals over examples.",

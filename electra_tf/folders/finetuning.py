@@ -104,9 +104,7 @@ class FinetuningFolder:
 
     def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
         """Whether the folder holds an interrupted run; see ``check_same``."""
-        if not self.checkpoints.is_dir():
-            return False
-        return check_same(
+        return self.checkpoints.is_dir() and check_same(
             self.path,
             described,
             (*may_differ, "versions.*"),
@@ -128,9 +126,7 @@ class FinetuningFolder:
     ) -> None:
         """Creates the folder, deletes outputs except ``keep``, and describes the run.
 
-        Writes task.json, config.json with ``described`` and versions, vocab.txt, and
-        labels.txt if the prepared task has labels. ``trained_length`` is the encoder's
-        before the run, or None.
+        ``trained_length`` is the encoder's before the run, or None.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
@@ -216,18 +212,14 @@ class FinetuningFolder:
         log: Log = cli.say,
         *,
         vocab_file: str | None = None,
-        lower_case: bool | None = None,
-        strip_accents: bool | None = None,
+        **casing: bool | None,
     ) -> WordPiece:
         """Returns the run's tokenizer; arguments override its settings."""
         about = self.about()
-        return WordPiece(
-            Vocabulary.load(vocab_file) if vocab_file else self.vocabulary(),
-            lower_case=about["lower_case"] if lower_case is None else lower_case,
-            strip_accents=(
-                about["strip_accents"] if strip_accents is None else strip_accents
-            ),
-        )
+        known = {name: about[name] for name in CASING}
+        known |= {name: x for name, x in casing.items() if x is not None}
+        vocabulary = Vocabulary.load(vocab_file) if vocab_file else self.vocabulary()
+        return WordPiece(vocabulary, **known)
 
     def describe(self, described: Mapping[str, Any]) -> None:
         """Writes config.json."""

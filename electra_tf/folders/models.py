@@ -23,10 +23,7 @@ from electra_tf.layers.serialization import number_shared_objects
 from electra_tf.tasks.heads import TaskModel
 
 # Hugging Face weights; the first file that exists is read.
-HUGGING_FACE_FILES = (
-    "model.safetensors",
-    "pytorch_model.bin",
-)
+HUGGING_FACE_FILES = ("model.safetensors", "pytorch_model.bin")
 
 # Keras's format, or float16 weights with Keras's config of the model.
 KERAS, HALVES = ".keras", ".safetensors"
@@ -108,7 +105,7 @@ def _load_halves(path: Path) -> keras.Model:
         description = files.parse_json(text, "its description", dict)
         check_class(description, keras.Model)
         names = sorted(file.keys())
-        _check_sizes(description, _tensor_bytes(path), len(names))
+        check_sizes(description, _tensor_bytes(path), len(names))
         tensors = [file.get_tensor(name) for name in names]
     model = keras.saving.deserialize_keras_object(description)
     model.set_weights([tensor.astype(np.float32) for tensor in tensors])
@@ -142,13 +139,19 @@ def check_archive(path: Path) -> dict[str, Any]:
             packed = _MOST_WEIGHTS_UNPACKED * weights.compress_size
             held = min(weights.file_size, packed)
     description = files.parse_json(text, "its config.json", dict)
-    _check_sizes(description, held, held // _HDF5_VARIABLE)
+    check_sizes(description, held)
     return description
 
 
-def _check_sizes(description: dict[str, Any], held: int, variables: int) -> None:
-    """Raises ValueError if layers need over ``held`` bytes or more variables."""
+def check_sizes(
+    description: dict[str, Any], held: int, variables: int | None = None
+) -> None:
+    """Raises ValueError if layers need over ``held`` bytes or more variables.
+
+    ``variables`` defaults to the most that an HDF5 file of this size can hold.
+    """
     fewest, blocks = 0, 0
+    variables = held // _HDF5_VARIABLE if variables is None else variables
     for config in _configs(description):
         sizes = {n: abs(value) for n, value in config.items() if type(value) is int}
         fewest += _fewest_weights(sizes)
@@ -240,8 +243,7 @@ def _wrong_class(
     name: str | None, cls: type | None, kind: type[keras.Model]
 ) -> UserError:
     text = f"it holds a {name}, not a {kind.__name__}"
-    is_tuned = cls is not None and issubclass(cls, TaskModel)
-    if is_tuned and not issubclass(kind, TaskModel):
+    if cls and issubclass(cls, TaskModel) and not issubclass(kind, TaskModel):
         text += "; it is fine-tuned already: start from the pretrained encoder"
     return UserError(text)
 
@@ -256,22 +258,19 @@ def load(
     holds another class; ``hint`` ends the message.
     """
     try:
-        if path.suffix == HALVES:
-            loaded = _load_halves(path)
-            if not isinstance(loaded, kind):
-                part = getattr(loaded, "encoder", None)
-                if not isinstance(part, kind):
-                    raise _wrong_class(type(loaded).__name__, type(loaded), kind)
-                loaded = part
-        else:
+        if path.suffix != HALVES:
             check_class(check_archive(path), kind)
-            loaded = keras.saving.load_model(path, compile=compile)
+            return keras.saving.load_model(path, compile=compile)
+        loaded = _load_halves(path)
+        for model in (loaded, getattr(loaded, "encoder", None)):
+            if isinstance(model, kind):
+                return model
+        raise _wrong_class(type(loaded).__name__, type(loaded), kind)
     except Exception as error:  # Keras raises errors of any type.
         message = reason(error)[:300]
         raise UserError(
             f"{path} cannot be loaded as a Keras model ({message}). {hint}".rstrip()
         ) from error
-    return loaded
 
 
 def versions(*more: str) -> dict[str, str]:

@@ -85,10 +85,7 @@ class PretrainingFolder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Content of config.json, or {}; raises ValueError if it is damaged.
-
-        Sections that are not JSON objects are left out.
-        """
+        """Content of config.json, or {}, without sections that are not JSON objects."""
         return {
             name: value
             for name, value in files.read_json(self.path / CONFIG, default={}).items()
@@ -97,10 +94,7 @@ class PretrainingFolder:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """Flags of the run; for an import, flags derived from its weights.
-
-        Raises ValueError if a flag is not of its type.
-        """
+        """Flags of the run; for an import, flags derived from its weights."""
         flags = self.settings.get("config", {})
         if "clip_norm" in flags and flags["clip_norm"] is None:
             # JSON has no infinity.
@@ -140,11 +134,7 @@ class PretrainingFolder:
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: Iterable[str] = ()
     ) -> bool:
-        """Raises ValueError if settings differ or are missing beside checkpoints.
-
-        ``may_differ`` are shell-style patterns of dotted names to ignore. Returns
-        whether the folder has settings.
-        """
+        """Whether the folder has settings; arguments and errors of ``check_same``."""
         flags = self.flags
         pieces = ("distribution", "none"), ("gradient_accumulation_steps", 1)
         if "random_keys" not in self.settings and any(
@@ -182,12 +172,12 @@ class PretrainingFolder:
         log: Log,
         *,
         vocab_file: str | None = None,
-        lower_case: bool | None = None,
-        strip_accents: bool | None = None,
+        **casing: bool | None,
     ) -> WordPiece:
         """Returns the models' tokenizer; arguments override the folder's settings.
 
-        Logs assumed settings. Raises ValueError or OSError without a valid vocabulary.
+        ``casing`` has values of ``CASING``. Logs assumed settings. Raises ValueError or
+        OSError without a valid vocabulary.
         """
         path = Path(vocab_file or self.path / VOCABULARY)
         if not path.is_file():
@@ -195,12 +185,12 @@ class PretrainingFolder:
                 f"No vocabulary at {path}: put the vocab.txt of the encoder's "
                 "pretraining there."
             )
-        chosen, known = {}, self.casing
-        for name, given in zip(CASING, (lower_case, strip_accents), strict=True):
-            chosen[name] = known.get(name, True) if given is None else given
-            if given is None and name not in known:
+        known = self.casing | {n: x for n, x in casing.items() if x is not None}
+        for name in CASING:
+            if name not in known:
                 log(f"warning: config.json does not have --{name}; assumed true")
-        return WordPiece(Vocabulary.load(path), **chosen)
+        known = dict.fromkeys(CASING, True) | known
+        return WordPiece(Vocabulary.load(path), **known)
 
     def model_path(self, name: str) -> Path:
         """Returns the path of one of ``MODELS``, which need not exist.
@@ -241,9 +231,9 @@ class PretrainingFolder:
         self.check_hash(vocabulary)
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
-        """Saves models by name; ``halves`` writes float16 files.
+        """Saves models by name.
 
-        Float16 files omit an encoder that another network contains.
+        Float16 files (``halves``) omit an encoder that another network contains.
         """
         suffix = models.HALVES if halves else models.KERAS
         for name, model in by_name.items():
@@ -255,10 +245,7 @@ class PretrainingFolder:
         return any((self.path / CHECKPOINTS).glob("*.index"))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Returns the rows of metrics.jsonl, or [].
-
-        Keeps only numbers and null (not finite); drops rows without a step.
-        """
+        """Returns the numbers and nulls of metrics.jsonl, in rows with a step."""
         return [
             {n: v for n, v in row.items() if files.fits(v, float | None)}
             for row in files.read_json_lines(self.path / METRICS)

@@ -18,22 +18,15 @@ from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
 from electra_tf.interop.networks import Imported, Source
 
-# Format -> its module, see ``electra_tf.interop.networks``; the first module that
-# detects a source reads it.
+# Modules by format, see ``electra_tf.interop.networks``; the first module that detects
+# a source reads it.
 FORMATS: dict[str, ModuleType] = {
-    "electra_tf": run_folder,
-    "google_tf1": google_tf1,
-    "keras_hub": keras_hub,
-    "hugging_face": hugging_face,
+    module.NAME: module for module in (run_folder, google_tf1, keras_hub, hugging_face)
 }
 
 
 def main(options: ConvertConfig, log: Log = cli.say) -> None:
-    """Converts ``options.source`` to the folder ``options.to``, atomically.
-
-    Raises ValueError for damaged or unknown sources and output folders with other
-    files, OSError if a file is missing or cannot be written.
-    """
+    """Converts ``options.source`` to the folder ``options.to``, atomically."""
     target = FORMATS[options.format]
     # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()
@@ -80,7 +73,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"uploaded to {address}")
 
 
-def push(folder: Path, name: str, *, private: bool = False) -> str:
+def push(folder: Path, name: str, *, private: bool) -> str:
     """Uploads a folder to a model repository, which it may create; returns its URL.
 
     The client authenticates with its own token (``HF_TOKEN``, or ``hf auth login``).
@@ -113,18 +106,16 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
 
 def _check_finite(model: Imported) -> None:
     """Raises ValueError if weights are not finite, as of a run that diverged."""
-    for role, tower in model.towers.items():
-        for name, array in {**tower.encoder, **tower.head}.items():
+    parts = {r: {**x.encoder, **x.head} for r, x in model.towers.items()}
+    if model.task:
+        parts["head"] = model.task.arrays
+    for part, arrays in parts.items():
+        for name, array in arrays.items():
             if not np.isfinite(array).all():
                 raise UserError(
-                    f"{model.source}: {name} of the {role} has values that are not "
+                    f"{model.source}: {name} of the {part} has values that are not "
                     "finite."
                 )
-    for name, array in model.task.arrays.items() if model.task else ():
-        if not np.isfinite(array).all():
-            raise UserError(
-                f"{model.source}: {name} of the head has values that are not finite."
-            )
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:
@@ -166,18 +157,16 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
     if vocabulary is None:
         raise UserError(f"{model.source} has no vocab.txt: pass --vocab_file.")
     sizes = model.main.sizes
-    missing = sizes.vocab_size - len(vocabulary)
-    if missing < 0:
+    if len(vocabulary) > sizes.vocab_size:
         raise UserError(
             f"The vocabulary has {len(vocabulary)} tokens but the weights have "
             f"embeddings for {sizes.vocab_size}: pass --vocab_file."
         )
-    if missing:
-        # Embedding tables are often padded to a round number of rows.
+    # Embedding tables are often padded to a round number of rows.
+    if rows := range(len(vocabulary), sizes.vocab_size):
         notes.append(
-            f"{missing} rows of the word table have no token; named [no_token_N]"
+            f"{len(rows)} rows of the word table have no token; named [no_token_N]"
         )
-        rows = range(len(vocabulary), sizes.vocab_size)
         tokens = (*vocabulary.tokens, *(f"[no_token_{row}]" for row in rows))
         vocabulary = dataclasses.replace(vocabulary, tokens=tokens)
     casing = {}
@@ -188,7 +177,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
             casing[name] = True
             notes.append(f"warning: the source lacks --{name}; assumed true")
     length = options.trained_length or model.trained_length or sizes.max_positions
-    if options.trained_length and length > sizes.max_positions:
+    if (options.trained_length or 0) > sizes.max_positions:
         raise UserError(
             f"--trained_length={length} exceeds the {sizes.max_positions} positions of "
             "the model."
@@ -207,8 +196,6 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     """Raises ValueError if the folder has other files, or any without --overwrite."""
     if not folder.exists():
         return
-    if not folder.is_dir():
-        raise UserError(f"--to={folder} is a file: name a folder.")
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
         raise UserError(

@@ -179,21 +179,21 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
         arrays |= scatter(GOOGLE_TF1.encoder(tower.sizes, MAIN, body), tower.encoder)
         if tower.head:
             arrays |= scatter(GOOGLE_TF1.head(role, tower.sizes), tower.head)
-        size, heads = tower.sizes.hidden_size, tower.sizes.num_heads
-        config = {"hidden_size": size, "num_attention_heads": heads}
-        files.write_json(folder / _CONFIGS[role], {"hidden_act": "gelu", **config})
+        config = {
+            "hidden_act": "gelu",
+            "hidden_size": tower.sizes.hidden_size,
+            "num_attention_heads": tower.sizes.num_heads,
+        }
+        files.write_json(folder / _CONFIGS[role], config)
+    # Keyed by name: the original code cannot read the object graphs of TensorFlow 2
+    # checkpoints.
     tensor_names = sorted(arrays)
-    try:
-        # Keyed by name: the original code cannot read the object graphs of TensorFlow 2
-        # checkpoints.
-        tf.raw_ops.SaveV2(
-            prefix=str(folder / _PREFIX),
-            tensor_names=tensor_names,
-            shape_and_slices=[""] * len(tensor_names),
-            tensors=[tf.constant(arrays[name]) for name in tensor_names],
-        )
-    except tf.errors.OpError as error:
-        raise OSError(f"{_PREFIX} cannot be written: {error.message}") from error
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / _PREFIX),
+        tensor_names=tensor_names,
+        shape_and_slices=[""] * len(tensor_names),
+        tensors=[tf.constant(arrays[name]) for name in tensor_names],
+    )
     # The name only, so that the folder can be moved.
     files.write_text(folder / "checkpoint", f'model_checkpoint_path: "{_PREFIX}"\n')
     model.vocabulary.save(folder / "vocab.txt")

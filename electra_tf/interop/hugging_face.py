@@ -146,12 +146,8 @@ def read(source: Source) -> Imported:
         format=NAME,
         source=source.path,
         **towers,
-        vocabulary=tokenizer.vocabulary,
-        lower_case=tokenizer.lower_case,
-        strip_accents=tokenizer.strip_accents,
-        trained_length=tokenizer.max_length,
+        **vars(dataclasses.replace(tokenizer, notes=notes)),
         not_taken=tuple(name for half in halves.values() for name in half.not_taken),
-        notes=notes,
         task=task,
     )
 
@@ -247,7 +243,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _write_half(folder: Path, model: Imported, role: str) -> None:
-    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     tower, task, more = model.towers[role], model.task, {}
@@ -259,25 +254,20 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
     if task:
         of_head, more = task_heads.to_hugging_face(task, model.source)
         arrays |= of_head
-    dtype = "float16" if model.float16 else "float32"
     if model.float16:
         arrays = {
             name: to_half(array, f"{model.source}: {name}")
             for name, array in arrays.items()
         }
-    path = folder / "model.safetensors"
-    try:
-        # `transformers` requires "pt".
-        save_file(arrays, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        raise OSError(f"{path.name} cannot be written: {error}") from error
+    # `transformers` requires "pt".
+    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architectures": [task_heads.CLASSES[role] if tower.head else "ElectraModel"],
         **_FIXED,
         **{theirs: getattr(tower.sizes, ours) for theirs, ours in SIZES.items()},
         "pad_token_id": model.vocabulary.pad_id,
         "tie_word_embeddings": True,
-        "dtype": dtype,
+        "dtype": "float16" if model.float16 else "float32",
         **more,
     }
     files.write_json(folder / "config.json", config)

@@ -26,8 +26,6 @@ VOCABULARY = "assets/tokenizer/vocabulary.txt"
 OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
 CLASS_NAME = "ElectraBackbone"
-# Hard-coded in ElectraBackbone.
-LAYER_NORM_EPSILON = 1e-12
 
 GELU_NOTE = (
     "keras-hub approximates GELU by tanh, this library does not: hidden states differ "
@@ -47,8 +45,6 @@ _SIZES = {
     "intermediate_size": "intermediate_dim",
     "dropout": "dropout",
 }
-# The config.json of the large model has 3 kB.
-_MAX_CONFIG_BYTES = 1 << 20
 
 
 def detect(source: Source) -> bool:
@@ -61,8 +57,7 @@ def detect(source: Source) -> bool:
         # The prefix first: most names need no import of keras-hub.
         prefix = name.startswith("electra_")
         return prefix and name in _hub().models.ElectraBackbone.presets
-    config = _json(path / CONFIG if path.is_dir() else path)
-    return config.get("class_name") == CLASS_NAME
+    return _json(path).get("class_name") == CLASS_NAME
 
 
 def read(source: Source) -> Imported:
@@ -73,22 +68,11 @@ def read(source: Source) -> Imported:
             "--generator and --only=generator."
         )
     source.reject("num_heads", "pair")
-    backbone = _load(Path(source.path))
-    epsilons = {backbone.embeddings_layer_norm.epsilon}
-    epsilons |= {layer.layer_norm_epsilon for layer in backbone.transformer_layers}
-    if epsilons != {LAYER_NORM_EPSILON}:
-        raise UserError(
-            f"{source.path}: the LayerNorm epsilons are {sorted(epsilons)}; only "
-            f"{LAYER_NORM_EPSILON} can be converted."
-        )
-    vocabulary, lower_case, strip_accents = _tokenizer_beside(source.path)
     return Imported(
         format=NAME,
         source=source.path,
-        discriminator=tower(backbone),
-        vocabulary=vocabulary,
-        lower_case=lower_case,
-        strip_accents=strip_accents,
+        discriminator=_tower(_load(Path(source.path))),
+        **_tokenizer_beside(source.path),
         notes=(
             f"{POOLER_NOTE} and was not taken.",
             GELU_NOTE,
@@ -97,8 +81,7 @@ def read(source: Source) -> Imported:
     )
 
 
-def tower(backbone: keras.Model) -> Tower:
-    """Returns the arrays of a backbone, under the names of ``names.Style.encoder``."""
+def _tower(backbone: keras.Model) -> Tower:
     arrays = {}
     for name, variables in _variables(backbone).items():
         # One kernel here holds query, key and value, with the heads side by side.
@@ -167,38 +150,42 @@ def _load(path: Path) -> keras.Model:
         raise UserError(f"{path} cannot be loaded by keras-hub: {error}") from error
 
 
-def _tokenizer_beside(
-    source: str,
-) -> tuple[Vocabulary | None, bool | None, bool | None]:
-    """Returns vocabulary, lower-casing and accent stripping; None if unknown."""
+def _tokenizer_beside(source: str) -> dict[str, Any]:
+    """Returns the vocabulary and casing as fields of ``Imported``; {} if unknown."""
     folder = Path(source)
     if not folder.exists():
         tokenizer = _hub().models.ElectraTokenizer.from_preset(source)
-        vocabulary = Vocabulary(tuple(tokenizer.get_vocabulary()))
-        return vocabulary, tokenizer.lowercase, tokenizer.strip_accents
+        return {
+            "vocabulary": Vocabulary(tuple(tokenizer.get_vocabulary())),
+            "lower_case": tokenizer.lowercase,
+            "strip_accents": tokenizer.strip_accents,
+        }
     if not (folder / VOCABULARY).is_file():
-        return None, None, None
-    config = _json(folder / TOKENIZER).get("config")
-    config = config if isinstance(config, dict) else {}
-    vocabulary = Vocabulary.load(folder / VOCABULARY)
-    return vocabulary, bool(config.get("lowercase")), bool(config.get("strip_accents"))
+        return {}
+    config = _config(folder / TOKENIZER)
+    return {
+        "vocabulary": Vocabulary.load(folder / VOCABULARY),
+        "lower_case": bool(config.get("lowercase")),
+        "strip_accents": bool(config.get("strip_accents")),
+    }
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file, or the config.json inside a ``.keras`` file.
+    """Reads a JSON file, or the config.json inside a preset or ``.keras`` file.
 
-    Returns {} if the file cannot be read. Raises ValueError if the config is too large.
+    Returns {} if the file is damaged.
     """
+    path = path / CONFIG if path.is_dir() else path
     try:
-        if path.suffix != ".keras":
-            return files.read_json(path)
-        with zipfile.ZipFile(path) as archive:
-            size = archive.getinfo(CONFIG).file_size
-            if size <= _MAX_CONFIG_BYTES:
-                return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
+        is_archive = path.suffix == ".keras"
+        return models.check_archive(path) if is_archive else files.read_json(path)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return {}
-    raise UserError(f"{path}: its {CONFIG} would unpack to {size} bytes.")
+
+
+def _config(path: Path) -> dict[str, Any]:
+    config = _json(path).get("config")
+    return config if isinstance(config, dict) else {}
 
 
 def _check_sizes(path: Path, held: int) -> None:
@@ -206,22 +193,9 @@ def _check_sizes(path: Path, held: int) -> None:
 
     Keras would allocate all weights before it detects that the file lacks them.
     """
-    config = _json(path / CONFIG if path.is_dir() else path).get("config")
-    config = config if isinstance(config, dict) else {}
-    sizes = {}
-    for ours, theirs in _SIZES.items():
-        value = config.get(theirs)
-        sizes[ours] = abs(value) if files.fits(value, int) else 1
-    width, hidden = sizes["embedding_size"], sizes["hidden_size"]
-    rows = sizes["vocab_size"] + sizes["max_positions"] + sizes["num_segments"]
-    layer = 4 * hidden**2 + 2 * hidden * sizes["intermediate_size"]
-    weights = rows * width + width * hidden + sizes["num_layers"] * layer
-    # Two bytes per weight in half precision.
-    if 2 * weights > held:
-        raise UserError(
-            f"its weights have {held} bytes, but its {CONFIG} describes {weights} "
-            "weights"
-        )
+    config = _config(path)
+    sizes = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
+    models.check_sizes({"config": {**sizes, "size": sizes["embedding_size"]}}, held)
 
 
 def _hub() -> ModuleType:

@@ -1,8 +1,4 @@
-"""Names and shapes of arrays here, in Google's TensorFlow 1 code and Hugging Face.
-
-Both use the same module names. They differ in the separator, the leaf names and the
-orientation of kernels, which a ``Style`` describes.
-"""
+"""Names and shapes of arrays here, in Google's TensorFlow 1 code and Hugging Face."""
 
 from __future__ import annotations
 
@@ -52,47 +48,40 @@ class Row:
         return dict(zip(self.theirs, turned, strict=True))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Style:
     """Names and kernel orientation of a format.
 
-    ``kernel``, ``gamma`` and ``beta`` are leaf names; a bias is always "bias".
-    ``suffix`` ends the names of embedding tables. ``layer`` is the path of a
-    Transformer block, with {} for its index. ``prediction`` is the last layer of the
-    discriminator's head, ``output_bias`` the generator's bias per token. ``flip`` as in
-    ``Row``.
+    ``renamed`` has patterns and their replacements, which turn a name of Google's code
+    into a name of the format. ``flip`` as in ``Row``.
     """
 
-    separator: str
-    kernel: str
-    gamma: str
-    beta: str
-    suffix: str
-    layer: str
-    prediction: str
-    output_bias: str
+    renamed: tuple[tuple[str, str], ...]
     flip: bool
 
-    def table(self, name: str) -> str:
-        """Returns the name of an embedding table."""
-        return f"embeddings{self.separator}{name}_embeddings{self.suffix}"
+    def name(self, google: str) -> str:
+        """Translates a name of Google's code."""
+        for pattern, replacement in self.renamed:
+            google = re.sub(pattern, replacement, google)
+        return google
 
-    def dense(self, ours: str, shape: tuple[int, int], *theirs: str) -> list[Row]:
+    def dense(self, ours: str, shape: tuple[int, int], *google: str) -> list[Row]:
         """Returns the rows of a dense layer, or of several layers fused here."""
+        kernels, biases = (
+            tuple(self.name(f"{layer}/{leaf}") for layer in google)
+            for leaf in ("kernel", "bias")
+        )
         return [
-            Row(f"{ours}_kernel", self._paths(theirs, self.kernel), shape, self.flip),
-            Row(f"{ours}_bias", self._paths(theirs, "bias"), shape[1:]),
+            Row(f"{ours}_kernel", kernels, shape, self.flip),
+            Row(f"{ours}_bias", biases, shape[1:]),
         ]
 
-    def norm(self, ours: str, size: int, theirs: str) -> list[Row]:
+    def norm(self, ours: str, size: int, google: str) -> list[Row]:
         """Returns the rows of a LayerNorm."""
         return [
-            Row(f"{ours}_gamma", self._paths([theirs], self.gamma), (size,)),
-            Row(f"{ours}_beta", self._paths([theirs], self.beta), (size,)),
+            Row(f"{ours}_{leaf}", (self.name(f"{google}/{leaf}"),), (size,))
+            for leaf in ("gamma", "beta")
         ]
-
-    def _paths(self, modules: Iterable[str], leaf: str) -> tuple[str, ...]:
-        return tuple(f"{m}/{leaf}".replace("/", self.separator) for m in modules)
 
     def encoder(self, sizes: Sizes, embeddings: str = "", body: str = "") -> list[Row]:
         """Returns the rows of all arrays of an encoder.
@@ -103,24 +92,28 @@ class Style:
         """
         width, size = sizes.embedding_size, sizes.hidden_size
         wide = sizes.intermediate_size
+        scope = f"{embeddings}embeddings/"
         rows = [
-            Row(f"{EMBEDDINGS}{ours}_embeddings", (embeddings + name,), (count, width))
-            for ours, name, count in (
-                ("word", self.table("word"), sizes.vocab_size),
-                ("position", self.table("position"), sizes.max_positions),
-                ("segment", self.table("token_type"), sizes.num_segments),
+            Row(
+                f"{EMBEDDINGS}{ours}_embeddings",
+                (self.name(f"{scope}{google}_embeddings"),),
+                (count, width),
+            )
+            for ours, google, count in (
+                ("word", "word", sizes.vocab_size),
+                ("position", "position", sizes.max_positions),
+                ("segment", "token_type", sizes.num_segments),
             )
         ]
-        norm = f"{embeddings}embeddings/LayerNorm"
-        rows += self.norm(f"{EMBEDDINGS}layer_norm", width, norm)
+        rows += self.norm(f"{EMBEDDINGS}layer_norm", width, f"{scope}LayerNorm")
         if width != size:
             projection = f"{body}embeddings_project"
             rows += self.dense("embeddings_projection", (width, size), projection)
         for index in range(sizes.num_layers):
-            ours, theirs = f"layer_{index}/", f"{body}{self.layer.format(index)}/"
-            qkv = [f"{theirs}attention/self/{x}" for x in ("query", "key", "value")]
-            after, inner = f"{theirs}attention/output/", f"{theirs}intermediate/dense"
-            outer = f"{theirs}output/"
+            ours, block = f"layer_{index}/", f"{body}encoder/layer_{index}/"
+            qkv = [f"{block}attention/self/{x}" for x in ("query", "key", "value")]
+            after, inner = f"{block}attention/output/", f"{block}intermediate/dense"
+            outer = f"{block}output/"
             rows += [
                 *self.dense(f"{ours}qkv", (size, 3 * size), *qkv),
                 *self.dense(f"{ours}attention_output", (size, size), f"{after}dense"),
@@ -141,36 +134,28 @@ class Style:
         if role == "discriminator":
             return [
                 *self.dense("dense", (size, size), f"{scope}dense"),
-                *self.dense("prediction", (size, 1), f"{scope}{self.prediction}"),
+                *self.dense("prediction", (size, 1), f"{scope}dense_1"),
             ]
+        bias = self.name(f"{scope}output_bias")
         return [
             *self.dense("dense", (size, width), f"{scope}dense"),
             *self.norm("layer_norm", width, f"{scope}LayerNorm"),
-            Row("output_bias", (self.output_bias,), (sizes.vocab_size,)),
+            Row("output_bias", (bias,), (sizes.vocab_size,)),
         ]
 
 
+GOOGLE_TF1 = Style(renamed=(), flip=False)
 HUGGING_FACE = Style(
-    separator=".",
-    kernel="weight",
-    gamma="weight",
-    beta="bias",
-    suffix=".weight",
-    layer="encoder/layer/{}",
-    prediction="dense_prediction",
-    output_bias="generator_lm_head.bias",
+    renamed=(
+        ("_embeddings$", "_embeddings/weight"),
+        ("/(kernel|gamma)$", "/weight"),
+        ("/beta$", "/bias"),
+        ("/layer_", "/layer/"),
+        ("/dense_1/", "/dense_prediction/"),
+        ("generator_predictions/output_bias", "generator_lm_head/bias"),
+        ("/", "."),
+    ),
     flip=True,
-)
-GOOGLE_TF1 = Style(
-    separator="/",
-    kernel="kernel",
-    gamma="gamma",
-    beta="beta",
-    suffix="",
-    layer="encoder/layer_{}",
-    prediction="dense_1",
-    output_bias="generator_predictions/output_bias",
-    flip=False,
 )
 
 
@@ -189,7 +174,7 @@ class Tensors:
     """The named arrays of a source; tracks the arrays that were not read.
 
     Arrays may have any floating dtype. Methods raise ValueError, with the name
-    ``source``, for arrays that are missing, of the wrong shape or not finite.
+    ``source``, for arrays that are missing or of the wrong shape.
     """
 
     def __init__(self, arrays: Arrays, source: str):
@@ -217,10 +202,7 @@ class Tensors:
                 "model of this layout."
             )
         self._left.discard(name)
-        array = np.asarray(self._arrays[name]).astype(np.float32)
-        if not np.isfinite(array).all():
-            raise UserError(f"{self._source}: {name} has values that are not finite.")
-        return array
+        return np.asarray(self._arrays[name]).astype(np.float32)
 
     def read(self, rows: Iterable[Row]) -> dict[str, np.ndarray]:
         """Returns our arrays of the rows."""
@@ -250,14 +232,24 @@ class Tensors:
         ``rates`` are dropout rates and the initializer range. ``num_heads=None`` means
         the original's rule, hidden size // 64 and at least 1.
         """
-        words, positions, segments = (
-            self._matrix(embeddings + style.table(name))
-            for name in ("word", "position", "token_type")
-        )
-        # The first feed-forward kernel of the first block.
-        inner = f"{body}{style.layer.format(0)}/intermediate/dense"
-        wide = self._matrix(style.dense("", (0, 0), inner)[0].theirs[0])
-        hidden_size, intermediate_size = wide[::-1] if style.flip else wide
+        shapes = []
+        for name in (
+            f"{embeddings}embeddings/word_embeddings",
+            f"{embeddings}embeddings/position_embeddings",
+            f"{embeddings}embeddings/token_type_embeddings",
+            f"{body}encoder/layer_0/intermediate/dense/kernel",
+        ):
+            shape = self.get(style.name(name)).shape
+            if len(shape) != 2:
+                raise UserError(
+                    f"{self._source}: {style.name(name)} has the shape {list(shape)}, "
+                    "not two axes."
+                )
+            shapes.append(shape)
+        words, positions, segments, inner = shapes
+        hidden_size, intermediate_size = inner[::-1] if style.flip else inner
+        block = re.compile(re.escape(body) + r"encoder[/.]layer[_.]\d+\b")
+        blocks = {match[0] for match in map(block.match, self._arrays) if match}
         heads = max(1, hidden_size // 64) if num_heads is None else num_heads
         if heads < 1 or hidden_size % heads:
             raise UserError(
@@ -271,29 +263,9 @@ class Tensors:
             embedding_size=words[1],
             max_positions=positions[0],
             num_segments=segments[0],
-            num_layers=self._count_layers(style, body),
+            num_layers=len(blocks),
             hidden_size=hidden_size,
             num_heads=heads,
             intermediate_size=intermediate_size,
             **rates,
         )
-
-    def _matrix(self, name: str) -> tuple[int, int]:
-        shape = self.get(name).shape
-        if len(shape) != 2:
-            raise UserError(
-                f"{self._source}: {name} has the shape {list(shape)}, not two axes."
-            )
-        return shape
-
-    def _count_layers(self, style: Style, body: str) -> int:
-        path = style.layer.replace("/", style.separator)
-        pattern = re.escape(body + path).replace(r"\{\}", r"(\d{1,9})") + r"\D"
-        matches = filter(None, (re.match(pattern, name) for name in self._arrays))
-        last = max(int(match[1]) for match in matches)
-        if last >= len(self._arrays):
-            raise UserError(
-                f"{self._source}: block {last} is the last of {len(self._arrays)} "
-                "tensors."
-            )
-        return last + 1

@@ -113,11 +113,6 @@ class Tower:
     encoder: Arrays
     head: Arrays
 
-    @property
-    def embeddings(self) -> Arrays:
-        """The arrays that generator and discriminator share."""
-        return {n: x for n, x in self.encoder.items() if n.startswith(EMBEDDINGS)}
-
 
 @dataclasses.dataclass(frozen=True)
 class TaskHead:
@@ -148,8 +143,6 @@ class Imported:
     """A pretrained model, one of its towers, or a fine-tuned model.
 
     Attributes:
-        discriminator: the tower to fine-tune; may lack the head.
-        strip_accents: whether to remove accents from lower-cased text.
         trained_length: number of trained positions.
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
@@ -158,13 +151,12 @@ class Imported:
         recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 
-    Raises:
-        ValueError: if there is no tower, or the shared embeddings of two towers differ.
+    Raises ValueError if there is no tower, or the embeddings of two towers differ.
     """
 
     format: str
     source: str
-    discriminator: Tower | None = None
+    discriminator: Tower | None = None  # May lack the head.
     generator: Tower | None = None
     vocabulary: Vocabulary | None = None
     lower_case: bool | None = None
@@ -183,11 +175,12 @@ class Imported:
             raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
         if len(self.towers) < 2:
             return
-        theirs = self.generator.embeddings
+        theirs = self.generator.encoder
         different = [
             name
-            for name, ours in self.discriminator.embeddings.items()
-            if not np.array_equal(ours, theirs.get(name))
+            for name, ours in self.discriminator.encoder.items()
+            if name.startswith(EMBEDDINGS)
+            and not np.array_equal(ours, theirs.get(name), equal_nan=True)
         ]
         if different:
             raise UserError(

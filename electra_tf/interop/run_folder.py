@@ -85,12 +85,17 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
             "discriminator's encoder."
         )
 
-    if source.only != "discriminator":
-        generator = _load(folder, "generator", keras.Model)
-        if isinstance(generator, MaskedLM):
-            towers["generator"] = tower("generator", generator.encoder, generator.head)
-        elif generator:
-            raise unknown("generator", generator)
+    def generator() -> Tower | None:
+        model = _load(folder, "generator", keras.Model)
+        if isinstance(model, MaskedLM):
+            return tower("generator", model.encoder, model.head)
+        if model and source.only != "discriminator":
+            raise unknown("generator", model)
+        return None
+
+    other = None if source.only == "discriminator" else generator()
+    if other:
+        towers["generator"] = other
     if source.only == "generator":
         return towers
     detector = _load(folder, "discriminator", Discriminator)
@@ -105,17 +110,13 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
     elif encoder := _load(folder, "encoder", TextEncoder):
         alone = tower("encoder", encoder)
         # After masked LM alone, encoder.keras is the encoder of generator.keras.
-        other = towers.get("generator")
         if source.only and folder.flags.get("objective") != "mlm":
-            # Of a lone generator, too.
-            lone = _load(folder, "generator", keras.Model)
-            if isinstance(lone, MaskedLM):
-                other = tower("generator", lone.encoder, lone.head)
-        if (
-            not other
-            or alone.sizes != other.sizes
-            or any(
-                not np.array_equal(array, other.encoder[name])
+            other = generator()
+        if not (
+            other
+            and alone.sizes == other.sizes
+            and all(
+                np.array_equal(array, other.encoder[name])
                 for name, array in alone.encoder.items()
             )
         ):

@@ -26,8 +26,6 @@ def local_folder(path: str) -> Path:
     """Returns the folder itself, or a downloaded copy of a hub repository."""
     if Path(path).is_dir():
         return Path(path)
-    if not is_hub_name(path):
-        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
     from huggingface_hub import snapshot_download
 
     try:
@@ -57,13 +55,11 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
             "safetensors file first."
         )
     read = _safetensors if path.suffix == ".safetensors" else _pickled
-
-    def renamed(name: str) -> str:
-        # Files from before 2020.
-        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
-        return name.replace("LayerNorm.beta", "LayerNorm.bias")
-
-    return {renamed(name): array for name, array in read(path).items()}
+    # LayerNorms had other names before 2020.
+    return {
+        name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): x
+        for name, x in read(path).items()
+    }
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:

@@ -49,7 +49,7 @@ OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """Tokenizer settings of a folder; None if its files lack them.
+    """Fields of ``Imported``; None if the files of a folder lack them.
 
     ``notes`` are warnings about differences from ``WordPiece``.
     """
@@ -57,7 +57,7 @@ class Tokenizer:
     vocabulary: Vocabulary | None
     lower_case: bool | None
     strip_accents: bool | None
-    max_length: int | None
+    trained_length: int | None
     notes: tuple[str, ...]
 
 

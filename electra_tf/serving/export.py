@@ -312,11 +312,9 @@ def export_litert(
         except Exception as error:  # A private error class.
             raise _cannot("LiteRT", "--export_litert", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
-
-    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return runner(**inputs)
-
-    return _checked(module, run, content, path, precision, accept)
+    return _checked(
+        module, lambda inputs: runner(**inputs), content, path, precision, accept
+    )
 
 
 def require_onnx() -> None:

@@ -54,7 +54,7 @@ class Predictor:
         self._model = model
         if isinstance(model, str | os.PathLike):
             # The signature does not keep its variables alive.
-            self._loaded, self._serve = _loaded(_saved_model(Path(model)))
+            self._loaded, self._serve = _loaded(Path(model))
             names = self._serve.structured_input_signature[1]
             self.text_names = _in_order(self._loaded, names)
         else:
@@ -90,9 +90,8 @@ class Predictor:
                 f"The model failed on a batch of {size} texts: {message}"
             ) from error
         names = sorted(outputs)
-        values = [outputs[name].numpy().tolist() for name in names]
-        answers = zip(*values, strict=True)
-        return [_readable(dict(zip(names, x, strict=True))) for x in answers]
+        rows = zip(*(outputs[name].numpy().tolist() for name in names), strict=True)
+        return [_readable(dict(zip(names, row, strict=True))) for row in rows]
 
 
 def string_tensor(texts: Sequence[str]) -> tf.Tensor:
@@ -107,18 +106,15 @@ def _in_order(loaded: Any, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda n: _ORDER.index(n) if n in _ORDER else 9))
 
 
-def _saved_model(path: Path) -> Path:
-    for folder in (path, path / "saved_model"):
-        if (folder / "saved_model.pb").is_file():
-            return folder
-    raise FileNotFoundError(
-        f"No SavedModel at {path}: --model must be the --output_dir of a finished "
-        "fine-tuning run without --noexport_saved_model, or a SavedModel."
-    )
-
-
-def _loaded(folder: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
-    """Loads a SavedModel and its string signature."""
+def _loaded(path: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
+    """Loads a SavedModel, maybe inside of a run's folder, and its string signature."""
+    folders = (path, path / "saved_model")
+    folder = next((x for x in folders if (x / "saved_model.pb").is_file()), None)
+    if folder is None:
+        raise FileNotFoundError(
+            f"No SavedModel at {path}: --model must be the --output_dir of a finished "
+            "fine-tuning run without --noexport_saved_model, or a SavedModel."
+        )
     try:
         loaded = tf.saved_model.load(str(folder))
         serve = loaded.signatures["serving_default"]
@@ -182,7 +178,7 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
         # Imports tasks, which are not needed otherwise.
         from electra_tf.serving.table import predict_table
 
-        predict_table(config, predictor.text_names, predictor)
+        predict_table(config, predictor)
         return
     lines = iter(texts or cli.lines_of(sys.stdin))
     while chosen := list(itertools.islice(lines, config.batch_size)):
@@ -202,6 +198,6 @@ def evaluate(config: EvaluateConfig) -> None:
     if not (config.model and config.input):
         raise UserError("--model and --input are required; see --help.")
     predictor = Predictor(config.model)
-    columns, _, answers = table.answer_table(config, predictor.text_names, predictor)
+    columns, _, answers = table.answer_table(config, predictor)
     for name, value in table.score_table(config, columns, answers).items():
         cli.say(f"{name} {value:.2f}")

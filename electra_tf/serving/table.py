@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
+import io
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -18,30 +18,25 @@ from electra_tf.errors import UserError
 from electra_tf.tasks.tables import Table, TableSource, read_table, require_columns
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
-Predict = Callable[[Sequence[dict[str, str]]], list[dict[str, Any]]]
 _KINDS = (".csv", ".tsv", ".jsonl")
 
 
-def predict_table(
-    config: PredictConfig,
-    text_names: Sequence[str],
-    predict: Predict,
-) -> None:
+def predict_table(config: PredictConfig, predictor: Any) -> None:
     """Predicts every row of ``config.input``; prints scores if labels are named.
 
-    ``predict`` maps a batch of rows, with ``text_names`` as keys, to predictions. The
-    output keeps all columns. Predictions whose names are columns get the prefix
-    "predicted_", until no name is a column. Raises ValueError if columns are missing,
-    or the table's labels are not labels of this model.
+    ``predictor`` is a ``Predictor``, whose module imports this one. The output keeps
+    all columns. Predictions whose names are columns get the prefix "predicted_", until
+    no name is a column. Raises ValueError if columns are missing, or the table's labels
+    are not labels of this model.
     """
     target = Path(config.output) if config.output else None
-    if target is not None and target.suffix not in _KINDS:
+    if target and target.suffix not in _KINDS:
         raise UserError(
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
     if target and target.exists() and not config.overwrite:
         raise UserError(f"{target} exists: pass --overwrite to replace it.")
-    columns, table, answers = answer_table(config, text_names, predict)
+    columns, table, answers = answer_table(config, predictor)
     rows = [row for _, row in table.rows]
     # Before writing, so that wrong labels leave no file.
     scores = score_table(config, columns, answers) if config.label else {}
@@ -53,24 +48,24 @@ def predict_table(
         row | {_unused(name, columns): value for name, value in answer.items()}
         for row, answer in zip(rows, answers, strict=True)
     ]
-    opened = files.open_new(target) if target else contextlib.nullcontext(sys.stdout)
-    with opened as file:
-        _write(file, kind, predicted)
+    # JSON can hold lone surrogates, UTF-8 cannot.
+    text = _text(kind, predicted).encode("utf-8", "replace").decode("utf-8")
+    if target:
+        files.write_text(target, text)
+    else:
+        sys.stdout.write(cli.visible(text))
     for name, value in scores.items():
         cli.note(f"{name} {value:.2f}")
 
 
 def answer_table(
-    config: PredictConfig | EvaluateConfig,
-    text_names: Sequence[str],
-    predict: Predict,
+    config: PredictConfig | EvaluateConfig, predictor: Any
 ) -> tuple[tuple[str, ...], Table, list[dict[str, Any]]]:
-    """Predicts every row of ``config.input``; arguments as in ``predict_table``.
+    """Predicts every row of ``config.input``.
 
     Returns the names of the text columns, the table and the predictions.
     """
-    table = read_table(config.input)
-    names = tuple(text_names)
+    table, names = read_table(config.input), predictor.text_names
     columns = config.text or names
     if len(columns) != len(names):
         raise UserError(
@@ -87,7 +82,7 @@ def answer_table(
     progress = cli.Progress(len(rows), unit="text")
     answers: list[dict[str, Any]] = []
     for start in range(0, len(rows), config.batch_size):
-        answers += predict(texts[start : start + config.batch_size])
+        answers += predictor(texts[start : start + config.batch_size])
         progress.update(len(answers), "")
     return columns, table, answers
 
@@ -98,22 +93,19 @@ def _unused(name: str, columns: Collection[str]) -> str:
     return name
 
 
-def _write(file: TextIO, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
     if kind == ".jsonl":
-        for row in rows:
-            line = files.to_json(row, ensure_ascii=False)
-            line = line.encode("utf-8", "replace").decode("utf-8")
-            file.write(f"{line if file is not sys.stdout else cli.visible(line)}\n")
-        return
+        return "".join(files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
     # JSON Lines rows may lack columns.
     header = list(dict.fromkeys(name for row in rows for name in row))
     cells = [header, *([row.get(name, "") for name in header] for row in rows)]
     if kind == ".csv":
-        csv.writer(file, lineterminator="\n").writerows(cells)
-        return
-    for line in cells:
-        # Tabs and line ends in a cell would break the table.
-        file.write("\t".join(" ".join(str(cell).split()) for cell in line) + "\n")
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(cells)
+        return text.getvalue()
+    # Tabs and line ends in a cell would break the table.
+    lines = ("\t".join(" ".join(str(x).split()) for x in line) for line in cells)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, str]:
@@ -129,13 +121,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, str]:
             cells[name] = "" if value is None else str(value)
         else:
             cells[name] = json.dumps(value, ensure_ascii=False)
-    # JSON can hold lone surrogates, UTF-8 cannot.
-    return {
-        name.encode("utf-8", "replace").decode(): cell.encode(
-            "utf-8", "replace"
-        ).decode()
-        for name, cell in cells.items()
-    }
+    return cells
 
 
 def score_table(

@@ -1,15 +1,13 @@
 """The diffs of docs/extending.md work on a copy of the package."""
 
-import os
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.examples.common import ROOT, output_of
+
 PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
@@ -57,14 +55,7 @@ def test_diffs_make_a_task_and_a_size(tmp_path):
     blank = ("\n" if number % 5 == 0 else "" for number in range(400))
     lines = (text.format(number) + end for number, end in enumerate(blank))
     (tmp_path / "text.txt").write_text("".join(lines))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "12 layers x 512" in done.stdout
-    assert done.stdout.endswith("pearson ('one', 'another')\n")
+    program = [sys.executable, "-c", PROGRAM]
+    output = output_of(program, tmp_path, PYTHONPATH=str(tmp_path))
+    assert "12 layers x 512" in output
+    assert output.endswith("pearson ('one', 'another')\n")

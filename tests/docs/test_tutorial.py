@@ -5,13 +5,13 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.examples.common import ROOT, output_of
+
 PAGE = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
 STEP = re.compile(
     r'```bash\n(?P<shell>.*?)```|```python title="(?P<name>[\w.]+)"\n(?P<code>.*?)```',
@@ -59,16 +59,8 @@ def test_the_steps_run(installed, tmp_path):
         script = script.replace(long, "8 --warmup_steps=2")
     script = re.sub(r"(--(?:eval|save_checkpoint)_steps)=\d+", r"\1=4", script)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed), "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    output = done.stdout
-    assert done.returncode == 0, output[-2000:] + done.stderr[-4000:]
+    variables = {"PYTHONPATH": str(installed), "PATH": path}
+    output = output_of(["bash", "-c", script], tmp_path, **variables)
     (predicted,) = re.findall(
         r'^\{"text": "the sailor rowed to the island \.".*$', output, re.M
     )

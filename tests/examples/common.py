@@ -1,9 +1,27 @@
-"""Scripts of examples/ as modules."""
+"""Scripts of examples/ as modules, and commands in another process."""
 
 import importlib.util
+import os
+import subprocess
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def output_of(command, folder, **variables):
+    """Runs a command in a folder; returns its output and fails on an exit code."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 def load(path):

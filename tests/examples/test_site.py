@@ -1,29 +1,21 @@
 """The documentation builds without warnings, and its notebooks run."""
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.examples.common import ROOT, output_of
+
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
 @pytest.mark.slow
 def test_the_site_builds(tmp_path):
     pytest.importorskip("mkdocs")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    flags = ["build", "--strict", "--site-dir", tmp_path]
+    output_of([sys.executable, "-m", "mkdocs", *flags], ROOT)
     page = (tmp_path / "reference" / "index.html").read_text("utf-8")
     assert "Loads a model of any kind" in page
 
@@ -88,13 +80,6 @@ def test_notebooks_run(path, tmp_path):
         (tmp_path / name).symlink_to(ROOT / name)
     path = tmp_path / path.name
     path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbmake", "-n", "0", "-m", "", str(path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "1 passed" in done.stdout
+    pytest_command = [sys.executable, "-m", "pytest", "--nbmake", "-n", "0", "-m", ""]
+    output = output_of([*pytest_command, str(path)], ROOT, PYTHONPATH=str(ROOT))
+    assert "1 passed" in output

@@ -13,6 +13,7 @@ from electra_tf.folders import models
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import MaskedLM
 from tests import tiny, tiny_run
+from tests.tasks.common import assert_same_weights
 
 
 def test_models_of_another_class_are_refused(tmp_path):
@@ -34,13 +35,12 @@ def test_models_of_another_class_are_refused(tmp_path):
         models.load(path, MaskedLM)
 
 
-def rewritten(path, change, *, compress=zipfile.ZIP_STORED):
-    """Rewrites the archive with changed contents by file name."""
+def rewritten(path, changes, compress=zipfile.ZIP_STORED):
+    """Rewrites the archive with other contents by file name."""
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    change(contents)
     with zipfile.ZipFile(path, "w", compress) as archive:
-        for name, content in contents.items():
+        for name, content in {**contents, **changes}.items():
             archive.writestr(name, content)
 
 
@@ -49,47 +49,37 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
     whole = path.read_bytes()
     assert models.load(path, TextEncoder)
 
-    def refused(change, message, **options):
+    written = zipfile.ZipFile(path).read("config.json").decode()
+
+    def refused(message, compress=zipfile.ZIP_STORED, **changes):
         path.write_bytes(whole)
-        rewritten(path, change, **options)
+        rewritten(path, changes, compress)
         with pytest.raises(ValueError, match=rf"encoder\.keras cannot .*{message}"):
             models.load(path, TextEncoder)
 
     def larger(name, size):
-        def change(contents):
-            said = contents["config.json"].decode()
-            changed = re.sub(rf'"{name}": \d+', f'"{name}": {size}', said)
-            assert changed != said
-            contents["config.json"] = changed.encode()
+        changed = re.sub(rf'"{name}": \d+', f'"{name}": {size}', written)
+        assert changed != written
+        return {"config.json": changed}
 
-        return change
-
+    small = "too small for the sizes"
     sizes = ("num_layers", "hidden_size", "vocab_size", "max_positions", "num_segments")
     for name in sizes:
-        refused(larger(name, 10**8), "too small for the sizes")
+        refused(small, **larger(name, 10**8))
     # Layers take time even if they are narrow; padding does not count as weights.
-    refused(larger("num_layers", 20_000), "too small for the sizes")
+    refused(small, **larger("num_layers", 20_000))
+    refused(small, **larger("num_segments", 10**6), padding=bytes(10**7))
 
-    def padded(contents):
-        larger("num_segments", 10**6)(contents)
-        contents["padding"] = bytes(10**7)
-
-    refused(padded, "too small for the sizes")
-
-    def hidden(contents):
-        # Keras builds only one of two objects with the same id; the larger one counts.
-        config = json.loads(contents["config.json"])
-        large = {"shared_object_id": 1, "config": {"size": 10**4, "vocab_size": 10**4}}
-        small = large | {"config": {}}
-        config["config"]["embeddings"]["config"] |= {"first": large, "last": small}
-        contents["config.json"] = json.dumps(config).encode()
-
-    refused(hidden, "too small for the sizes")
-    options = {"compress": zipfile.ZIP_DEFLATED}
-    refused(lambda x: x.update({"bomb": bytes(10**8)}), "unpack to 1", **options)
-    refused(lambda x: x.update({"assets/../../up": b"x"}), "outside of its folder")
-    refused(lambda x: x.update({"/root": b"x"}), "outside of its folder")
-    refused(lambda x: x.update({"config.json": b"[" * 100_000}), "nested too deep")
+    # Keras builds only one of two objects with the same id; the larger one counts.
+    config = json.loads(written)
+    first = {"shared_object_id": 1, "config": {"size": 10**4, "vocab_size": 10**4}}
+    last = first | {"config": {}}
+    config["config"]["embeddings"]["config"] |= {"first": first, "last": last}
+    refused(small, **{"config.json": json.dumps(config)})
+    refused("unpack to 1", zipfile.ZIP_DEFLATED, bomb=bytes(10**8))
+    for name in ("assets/../../up", "/root"):
+        refused("outside of its folder", **{name: b"x"})
+    refused("nested too deep", **{"config.json": b"[" * 100_000})
 
 
 def test_classes_are_checked_before_anything_is_built(tmp_path, monkeypatch):
@@ -111,14 +101,10 @@ def test_classes_are_checked_before_anything_is_built(tmp_path, monkeypatch):
     dense = keras.saving.serialize_keras_object(keras.layers.Dense(30_000))
     unknown = {"module": "os", "class_name": "System", "registered_name": "System"}
     for part, name in ((dense, "Dense"), ({**unknown, "config": {}}, "System")):
-
-        def change(contents, part=part):
-            config = json.loads(contents["config.json"])
-            config["config"]["embeddings"] = part
-            contents["config.json"] = json.dumps(config).encode()
-
         path.write_bytes(whole)
-        rewritten(path, change)
+        config = json.loads(zipfile.ZipFile(path).read("config.json"))
+        config["config"]["embeddings"] = part
+        rewritten(path, {"config.json": json.dumps(config)})
         with pytest.raises(ValueError, match=f"has a {name}, which is not a reg"):
             models.load(path, TextEncoder)
 
@@ -145,8 +131,8 @@ def test_halves_are_rounded_and_built_anew(tmp_path):
     loaded = models.load(path, MaskedLM)
     described = keras.saving.serialize_keras_object
     assert described(loaded) == described(model)
-    for mine, theirs in zip(loaded.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, theirs.astype(np.float16))
+    model.set_weights([w.astype(np.float16) for w in model.get_weights()])
+    assert_same_weights(loaded, model)
     encoder = models.load(path, TextEncoder)
     assert encoder.count_params() == model.encoder.count_params()
     tensors = safetensors.numpy.load_file(path)

@@ -69,6 +69,13 @@ def written(module, model, folder):
     return folder
 
 
+def assert_same_arrays(one, other):
+    """Checks that two dictionaries hold bit-identical arrays."""
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
 def same(one, other):
     """Whether two `Imported` hold bit-identical towers."""
     if one.towers.keys() != other.towers.keys():

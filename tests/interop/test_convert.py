@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -28,8 +27,17 @@ from electra_tf.interop import (
 from electra_tf.interop.networks import Source
 from electra_tf.runs import finetuning
 from tests import tiny_run
-from tests.interop.models import GOLDEN, assert_agree, assert_golden, expected, same
-from tests.tasks.common import TOKENS
+from tests.interop.models import (
+    GOLDEN,
+    assert_agree,
+    assert_golden,
+    assert_same_arrays,
+    expected,
+    same,
+)
+from tests.tasks.common import TOKENS, assert_same_weights
+
+VOCABULARY = f"--vocab_file={GOLDEN / 'equal' / 'vocab.txt'}"
 
 
 def run(source, to, *flags):
@@ -47,6 +55,12 @@ def refused(source, to, *flags):
     assert message.startswith("error: ")
     assert "\n" not in message
     return message
+
+
+def fine_tuning_start(encoder):
+    """Returns the encoder as fine-tuning loads it; fails on a warning."""
+    config = fields.from_flat({"encoder": str(encoder)}, FinetuneConfig)
+    return finetuning.pretrained(config, pytest.fail)
 
 
 def written_in(folder):
@@ -85,10 +99,7 @@ def test_an_imported_folder_looks_like_a_finished_run(tmp_path):
     assert (flags["max_seq_length"], flags["max_positions"]) == (12, 16)
     assert (flags["hidden_size"], flags["generator_hidden_size"]) == (16, 12 / 16)
     assert_golden(run_folder.read(Source(str(to))), "projected")
-    arrays, notes = expected("projected"), []
-    flat = {"task": "classification", "encoder": str(to / "encoder.keras")}
-    start = finetuning.pretrained(fields.from_flat(flat, FinetuneConfig), notes.append)
-    assert notes == []
+    arrays, start = expected("projected"), fine_tuning_start(to / "encoder.keras")
     assert start.tokenizer.vocabulary.tokens[5:7] == ("the", "a")
     assert start.trained_length == 12
     hidden = {"hidden": start.encoder(arrays)}
@@ -130,12 +141,9 @@ def test_float16_rounds_and_halves(finished, tmp_path, monkeypatch, format_name)
     assert same(again, expected)
     # Fine-tuning finds the encoder by path and by the name of a shipped encoder.
     monkeypatch.setattr(folders, "SHIPPED", tmp_path)
-    weights = networks.models(expected)["encoder"].get_weights()
     for name in ("little", str(out)) if format_name == "electra_tf" else ():
-        flat = {"task": "classification", "encoder": name}
-        start = finetuning.pretrained(fields.from_flat(flat, FinetuneConfig), print)
-        for mine, theirs in zip(start.encoder.get_weights(), weights, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        start = fine_tuning_start(name)
+        assert_same_weights(start.encoder, networks.models(expected)["encoder"])
         assert start.tokenizer.lower_case is False
 
 
@@ -153,8 +161,12 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
         "import AutoTokenizer, ElectraForPreTraining",
     ):
         assert line in card
-    told = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
-    assert (told["do_lower_case"], told["model_max_length"]) == (False, 32)
+    # Casing flags override the run's.
+    run(finished, tmp_path / "lower", "--format=hugging_face", "--lower_case")
+    for name, lower_case in (("out", False), ("lower", True)):
+        told = json.loads((tmp_path / name / "tokenizer_config.json").read_text())
+        assert (told["do_lower_case"], told["strip_accents"]) == (lower_case, False)
+        assert told["model_max_length"] == 32
     # A model from another format has no known data, scores or training.
     run(GOLDEN / "equal", tmp_path / "other", "--format=hugging_face")
     card = (tmp_path / "other" / "README.md").read_text()
@@ -172,9 +184,7 @@ def test_masked_lm_alone(tmp_path):
     damaged = shutil.copytree(source, tmp_path / "damaged")
     (damaged / "generator.keras").write_bytes(b"")
     alone = run_folder.read(Source(str(damaged), only="discriminator")).discriminator
-    assert alone.encoder.keys() == whole.generator.encoder.keys()
-    for name, array in alone.encoder.items():
-        np.testing.assert_array_equal(array, whole.generator.encoder[name])
+    assert_same_arrays(alone.encoder, whole.generator.encoder)
     run(source, tmp_path / "out", "--format=hugging_face")
     names = load_file(tmp_path / "out" / "model.safetensors").keys()
     assert "generator_predictions.dense.weight" in names
@@ -216,7 +226,7 @@ def test_existing_output_needs_permission(finished, tmp_path):
     run(GOLDEN / "projected", to, "--overwrite")
     assert (to / "encoder.keras").read_bytes() != before
     # Overwriting deletes all files of an earlier conversion.
-    run(GOLDEN / "equal" / "generator", to, "--overwrite", vocabulary_flag("equal"))
+    run(GOLDEN / "equal" / "generator", to, "--overwrite", VOCABULARY)
     assert not (to / "discriminator.keras").exists()
     (to / "mine.txt").write_text("precious")
     message = refused(GOLDEN / "equal", to, "--overwrite")
@@ -229,10 +239,6 @@ def test_existing_output_needs_permission(finished, tmp_path):
     message = refused(GOLDEN / "equal", deep, *flags)
     assert "not of this format (generator/notes.txt)" in message
     assert (deep / "generator" / "notes.txt").exists()
-
-
-def vocabulary_flag(case):
-    return f"--vocab_file={GOLDEN / case / 'vocab.txt'}"
 
 
 def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
@@ -257,18 +263,11 @@ def test_a_diverged_run_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_casing_flags_win_over_what_a_run_says(finished, tmp_path):
-    casing = ("--lower_case", "--nostrip_accents")
-    run(finished, tmp_path / "hf", "--format=hugging_face", *casing)
-    told = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
-    assert (told["do_lower_case"], told["strip_accents"]) == (True, False)
-
-
 def test_a_vocabulary_is_needed_and_must_fit(finished, tmp_path):
     source = shutil.copytree(GOLDEN / "equal", tmp_path / "source")
     (source / "vocab.txt").unlink()
     assert "pass --vocab_file" in refused(source, tmp_path / "out")
-    run(source, tmp_path / "out", vocabulary_flag("equal"))
+    run(source, tmp_path / "out", VOCABULARY)
     tokens = (GOLDEN / "equal" / "vocab.txt").read_text()
     (source / "vocab.txt").write_text(tokens + "more\n")
     message = refused(source, tmp_path / "other")
@@ -293,7 +292,7 @@ def test_mistakes_are_refused(finished, tmp_path):
         (tmp_path, [], "not in a known format (electra_tf, "),
         (file, [], "not in a known format"),
         (tmp_path / "run", [], "did not finish"),
-        (equal, [f"--to={file}"], "is a file"),
+        (equal, [f"--to={file}"], "Not a directory"),
         (equal, ["--trained_length=99"], "exceeds the 16 positions"),
         (equal, ["--num_heads=3"], "not divisible by num_heads 3"),
         (equal, ["--num_heads=0"], "--num_heads must be at least 1"),
@@ -312,19 +311,14 @@ def test_mistakes_are_refused(finished, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_pair_from_two_folders(tmp_path):
-    discriminator = shutil.copytree(GOLDEN / "equal", tmp_path / "disc")
-    generator = Path(shutil.move(discriminator / "generator", tmp_path / "gen"))
-    run(discriminator, tmp_path / "out", f"--generator={generator}")
-    again = run_folder.read(Source(str(tmp_path / "out")))
-    assert same(again, hugging_face.read(Source(str(GOLDEN / "equal"))))
-
-
-def test_paths_relative_to_the_working_directory(tmp_path, monkeypatch):
+def test_two_folders_relative_to_the_working_directory(tmp_path, monkeypatch):
     shutil.copytree(GOLDEN / "equal", tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    said = run("model", "imported/")
-    assert re.search(r"imported holds config\.json, discriminator\.keras", said)
+    shutil.move("model/generator", "other")
+    said = run("model", "imported/", "--generator=other")
+    assert "imported holds config.json, discriminator.keras" in said
+    again = run_folder.read(Source("imported"))
+    assert same(again, hugging_face.read(Source(str(GOLDEN / "equal"))))
     os.mkdir("empty")
     monkeypatch.chdir("empty")
     run("../model", ".")

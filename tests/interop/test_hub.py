@@ -20,7 +20,7 @@ PUSH = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
 class Hub(BaseHTTPRequestHandler):
     """The calls of the hub's HTTP API that push and load a model.
 
-    Weights are uploaded by Git LFS, as on the hub. Only the token ``good`` may write.
+    Only the token ``good`` may write.
     """
 
     def log_message(self, *args):
@@ -36,11 +36,9 @@ class Hub(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def body(self):
-        return self.rfile.read(int(self.headers["Content-Length"] or 0))
-
     def do_POST(self):
-        server, path, body = self.server, unquote(self.path), self.body()
+        server, path = self.server, unquote(self.path)
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         if self.headers.get("Authorization") != "Bearer good":
             self.answer({"error": "Invalid username or password."}, 401)
         elif path == "/api/repos/create":
@@ -55,40 +53,18 @@ class Hub(BaseHTTPRequestHandler):
             # Validates the metadata of a model card.
             self.answer({"errors": [], "warnings": []})
         elif path.endswith("/preupload/main"):
-            modes = []
-            for file in json.loads(body)["files"]:
-                kind = "lfs" if "safetensors" in file["path"] else "regular"
-                modes.append({"path": file["path"], "uploadMode": kind})
-                modes[-1]["shouldIgnore"] = False
-            self.answer({"files": modes})
-        elif path.endswith("/info/lfs/objects/batch"):
-            objects = json.loads(body)["objects"]
-            for entry in objects:
-                upload = {"href": f"{server.url}/lfs/{entry['oid']}"}
-                entry["actions"] = {"upload": upload}
-            self.answer({"transfer": "basic", "objects": objects})
+            mode = {"uploadMode": "regular", "shouldIgnore": False}
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            self.answer({"files": [{"path": path, **mode} for path in paths]})
         elif path.endswith("/commit/main"):
-            self.commit(map(json.loads, body.splitlines()))
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    value = line["value"]
+                    server.files[value["path"]] = base64.b64decode(value["content"])
+            url = f"{server.url}/someone/electra-tiny/commit/{COMMIT}"
+            self.answer({"success": True, "commitOid": COMMIT, "commitUrl": url})
         else:
             self.answer({"error": path}, 404)
-
-    def commit(self, lines):
-        server = self.server
-        for line in lines:
-            value = line["value"]
-            if line["key"] == "file":
-                server.files[value["path"]] = base64.b64decode(value["content"])
-            elif line["key"] == "lfsFile":
-                server.files[value["path"]] = server.blobs[value["oid"]]
-        url = f"{server.url}/someone/electra-tiny/commit/{COMMIT}"
-        self.answer({"success": True, "commitOid": COMMIT, "commitUrl": url})
-
-    def do_PUT(self):
-        content = self.body()
-        oid = self.path.rpartition("/")[2]
-        assert hashlib.sha256(content).hexdigest() == oid
-        self.server.blobs[oid] = content
-        self.answer()
 
     def do_GET(self):
         path = unquote(self.path).partition("?")[0]
@@ -119,7 +95,7 @@ def hub(tmp_path, monkeypatch):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.url = f"http://127.0.0.1:{server.server_port}"
-    server.files, server.blobs, server.private = {}, {}, None
+    server.files, server.private = {}, None
     monkeypatch.setattr(constants, "ENDPOINT", server.url)
     template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -141,7 +117,6 @@ def test_what_is_pushed_comes_back_by_name(hub, tmp_path):
     assert f"uploaded to {hub.url}/someone/electra-tiny" in said
     assert hub.private is True
     assert hub.files == {name: (out / name).read_bytes() for name in written_in(out)}
-    assert hub.blobs
     run("someone/electra-tiny", tmp_path / "back")
     assert same(read("someone/electra-tiny"), read(GOLDEN / "equal"))
 

@@ -57,20 +57,19 @@ def encoder(**changes):
     return made
 
 
-def imported(encoder, vocabulary=None, *, lower_case=True, strip_accents=True):
+def imported(encoder, **changes):
+    known = {"vocabulary": Vocabulary(TOKENS), "lower_case": True}
     return Imported(
         format="test",
         source="test",
         discriminator=networks.encoder_tower(encoder, "test"),
-        vocabulary=vocabulary or Vocabulary(TOKENS),
-        lower_case=lower_case,
-        strip_accents=strip_accents,
+        **{**known, "strip_accents": True, **changes},
     )
 
 
-def write(folder, *arguments, **options):
+def write(folder, encoder, **changes):
     folder.mkdir()
-    return " ".join(interop.write(folder, imported(*arguments, **options)))
+    return " ".join(interop.write(folder, imported(encoder, **changes)))
 
 
 def read(path):
@@ -144,15 +143,13 @@ def test_round_trip_to_the_bit(tmp_path):
     assert back.vocabulary == Vocabulary(TOKENS)
     assert (back.lower_case, back.strip_accents) == (True, False)
     assert back.discriminator.sizes.dropout == 0.2
-    weights = encoder_of(back).weights
-    for before, after in zip(model.weights, weights, strict=True):
-        np.testing.assert_array_equal(before.numpy(), after.numpy())
+    common.assert_same_weights(encoder_of(back), model)
 
 
 def test_what_the_format_cannot_hold_is_refused(tmp_path):
     renamed = Vocabulary(tuple(t.replace("[MASK]", "<m>") for t in TOKENS), mask="<m>")
     with pytest.raises(ValueError, match="<m>"):
-        write(tmp_path / "a", encoder(), renamed)
+        write(tmp_path / "a", encoder(), vocabulary=renamed)
     assert not list((tmp_path / "a").iterdir())
     for option in ({"layer_norm_epsilon": 1e-6}, {"direction": "left_to_right"}):
         (value,) = option.values()
@@ -161,27 +158,20 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["num_layers", "vocab_size", "hidden_dim"])
-@pytest.mark.parametrize("kind", ["preset", "backbone.keras"])
-def test_sizes_beyond_the_weights_are_refused_before_building(tmp_path, kind, name):
-    path = tmp_path / kind
-
-    def enlarge(contents):
-        config = json.loads(contents["config.json"])
-        assert name in config["config"]
-        config["config"][name] = 200_000_000
-        contents["config.json"] = json.dumps(config)
-
-    if kind == "preset":
-        write(path, encoder())
-        contents = {"config.json": (path / "config.json").read_text()}
-        enlarge(contents)
-        (path / "config.json").write_text(contents["config.json"])
-    else:
-        backbone().save(path)
-        rewritten(path, enlarge)
+def test_sizes_beyond_the_weights_are_refused_before_building(tmp_path, name):
+    preset, archive = tmp_path / "preset", tmp_path / "backbone.keras"
+    write(preset, encoder())
+    config = json.loads((preset / "config.json").read_text())
+    assert name in config["config"]
+    config["config"][name] = 200_000_000
+    (preset / "config.json").write_text(json.dumps(config))
+    backbone().save(archive)
+    rewritten(archive, {"config.json": json.dumps(config)})
     started = time.monotonic()
-    with pytest.raises(ValueError, match=f"{kind} cannot be loaded by keras-hub: it"):
-        read(path)
+    for path in (preset, archive):
+        message = f"{path.name} cannot be loaded by keras-hub: it is too small"
+        with pytest.raises(ValueError, match=message):
+            read(path)
     assert time.monotonic() - started < 2
 
 
@@ -190,8 +180,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("config.json", b" " * (1 << 28))
     tracemalloc.start()
-    with pytest.raises(ValueError, match=r"bomb\.keras: its config\.json would unpack"):
-        detect(path)
+    assert not detect(path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 22
     tracemalloc.stop()
 
@@ -227,8 +216,7 @@ def test_text_models_are_presets(tmp_path, capsys):
     restored = et.TokenClassifier.from_preset(folder)
     assert "new head" not in capsys.readouterr().err
     merged = model.merge_lora()
-    for ours, theirs in zip(merged.weights, restored.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    common.assert_same_weights(merged, restored)
     assert restored.predict(TEXTS) == et.load(folder).predict(TEXTS)
     assert restored.get_config() == merged.get_config()
     # Another task has a new head on the same encoder.

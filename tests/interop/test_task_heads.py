@@ -5,19 +5,19 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from safetensors.numpy import load_file
 
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import FinetuningFolder
+from electra_tf.interop.task_heads import CLASSES
 from electra_tf.runs import finetuning
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression, Tagging
 from electra_tf.tasks.question_answering import QuestionAnswering
-from tests.interop.models import batch
-from tests.interop.test_convert import refused, run
+from tests.interop.models import assert_same_arrays, batch
+from tests.interop.test_convert import fine_tuning_start, refused, run
 from tests.tasks import common
 
 LABELS = ("neg", "n\u00e9utral", "pos")
@@ -35,13 +35,6 @@ TASKS = {
     "question_answering": QuestionAnswering(
         name="squad1", source=None, span_head="independent", max_query_length=8
     ),
-}
-CLASSES = {
-    "classification": "ElectraForSequenceClassification",
-    "multilabel": "ElectraForSequenceClassification",
-    "regression": "ElectraForSequenceClassification",
-    "tagging": "ElectraForTokenClassification",
-    "question_answering": "ElectraForQuestionAnswering",
 }
 TEXTS = {
     "regression": {"text": "the movie is bad", "text_pair": "a fine book"},
@@ -69,35 +62,39 @@ def mood(tmp_path_factory):
     return folder, saved(folder, TASKS["classification"])
 
 
-def logits(kind, model, task, inputs):
-    """Logits at the positions of the task, under the names of `transformers`."""
-    real = inputs["input_mask"] > 0
-    tensors = {name: tf.constant(array) for name, array in inputs.items()}
+BATCH = batch(np.random.default_rng(1), common.VOCAB_SIZE)
+SPANS = ("start_logits", "end_logits")
+
+
+def at_task(kind, found):
+    """Logits at the positions of the task, as arrays."""
+    real, segments = BATCH["input_mask"] > 0, BATCH["segment_ids"]
+    chosen = {
+        "tagging": real,
+        "question_answering": (segments > 0) | (np.arange(12) == 0),
+    }.get(kind, slice(None))
+    return {name: np.asarray(tensor)[chosen] for name, tensor in found.items()}
+
+
+def logits(kind, model, task):
+    """Logits under the names of `transformers`."""
     if kind == "question_answering":
-        starts = np.zeros([3], np.int32)
-        found = model({**tensors, "start_positions": tf.constant(starts)})
-        allowed = (inputs["segment_ids"] > 0) | (np.arange(12) == 0)
-        return {n: found[n].numpy()[allowed] for n in ("start_logits", "end_logits")}
-    found = model(tensors).numpy()
+        found = model({**BATCH, "start_positions": np.zeros([3], np.int32)})
+        return at_task(kind, {name: found[name] for name in SPANS})
+    found = model(BATCH).numpy()
     if kind == "regression":
         found = task.decode(found, None, None)[:, np.newaxis]
-    return {"logits": found[real] if kind == "tagging" else found}
+    return at_task(kind, {"logits": found})
 
 
-def theirs(kind, model, inputs):
+def theirs(kind, model):
     torch = pytest.importorskip("torch")
     from tests.interop.make_golden import torch_inputs
 
     with torch.no_grad():
-        found = model(**torch_inputs(inputs))
-    if kind == "question_answering":
-        allowed = (inputs["segment_ids"] > 0) | (np.arange(12) == 0)
-        return {
-            name: getattr(found, name).numpy()[allowed]
-            for name in ("start_logits", "end_logits")
-        }
-    found = found.logits.numpy()
-    return {"logits": found[inputs["input_mask"] > 0] if kind == "tagging" else found}
+        found = model(**torch_inputs(BATCH))
+    names = SPANS if kind == "question_answering" else ("logits",)
+    return at_task(kind, {name: getattr(found, name) for name in names})
 
 
 def assert_equal(found, wanted):
@@ -107,7 +104,6 @@ def assert_equal(found, wanted):
         np.testing.assert_allclose(found[name], value, atol=2e-5, rtol=1e-5)
 
 
-BATCH = batch(np.random.default_rng(1), common.VOCAB_SIZE)
 SLOW = pytest.mark.slow
 
 
@@ -117,15 +113,15 @@ SLOW = pytest.mark.slow
 )
 def test_out_to_transformers_and_back(kind, tmp_path):
     transformers = pytest.importorskip("transformers")
-    task, inputs = TASKS[kind], BATCH
+    task = TASKS[kind]
     model = saved(tmp_path / "run", task)
     run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
     loaded, report = getattr(transformers, CLASSES[kind]).from_pretrained(
         tmp_path / "hf", output_loading_info=True
     )
-    assert not {name: found for name, found in report.items() if found}
-    wanted = logits(kind, model, task, inputs)
-    assert_equal(theirs(kind, loaded.eval(), inputs), wanted)
+    assert not any(report.values()), report
+    wanted = logits(kind, model, task)
+    assert_equal(theirs(kind, loaded.eval()), wanted)
     if labels := getattr(task, "labels", ()):
         assert tuple(loaded.config.id2label.values()) == labels
         assert loaded.config.label2id == {x: n for n, x in enumerate(labels)}
@@ -140,7 +136,7 @@ def test_out_to_transformers_and_back(kind, tmp_path):
     tokenizer.save_pretrained(tmp_path / "again")
     run(tmp_path / "again", tmp_path / "back")
     back = FinetuningFolder(tmp_path / "back")
-    assert_equal(logits(kind, back.load(), task, inputs), wanted)
+    assert_equal(logits(kind, back.load(), task), wanted)
     assert back.about()["text_names"] == list(task.text_names)
     if kind == "multilabel":
         assert (back.about()["kind"], back.about()["labels"]) == (kind, ["toxic"])
@@ -176,53 +172,33 @@ def test_their_models_come_in(tmp_path):
     model.save_pretrained(tmp_path / "hf")
     common.tokenizer().vocabulary.save(tmp_path / "hf" / "vocab.txt")
     run(tmp_path / "hf", tmp_path / "in", "--trained_length=24")
-    home, inputs = FinetuningFolder(tmp_path / "in"), BATCH
-    wanted = theirs("classification", model, inputs)
-    assert_equal(logits("classification", home.load(), None, inputs), wanted)
+    home = FinetuningFolder(tmp_path / "in")
+    wanted = theirs("classification", model)
+    assert_equal(logits("classification", home.load(), None), wanted)
     assert home.about()["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
     # The export is bit-exact, because the format has this head.
     run(tmp_path / "in", tmp_path / "out", "--format=hugging_face")
-    before, after = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("hf", "out")
-    )
-    assert before.keys() == after.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(after[name], array, err_msg=name)
+    paths = (tmp_path / name / "model.safetensors" for name in ("hf", "out"))
+    assert_same_arrays(*map(load_file, paths))
     # The imported encoder can be fine-tuned on another task.
     chosen = fields.from_flat({"encoder": str(tmp_path / "in")}, FinetuneConfig)
     start = finetuning.pretrained(chosen, lambda line: None)
     assert start.trained_length == 24
-    for ours, other in zip(
-        start.encoder.get_weights(), home.load().encoder.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(ours, other)
+    common.assert_same_weights(start.encoder, home.load().encoder)
 
 
 @pytest.mark.parametrize(
-    ("task", "message"),
+    ("kind", "changes", "message"),
     [
-        (
-            Classification(name="mood", source=None, labels=LABELS, pooling="mean"),
-            "--pooling=cls",
-        ),
-        (
-            Classification(name="many", source=None, labels=tuple("abcdefghi")),
-            "9 classes",
-        ),
-        (QuestionAnswering(name="squad1", source=None), "--span_head=independent"),
-        (
-            dataclasses.replace(TASKS["question_answering"], answerability=True),
-            "--answerability=off",
-        ),
-        (
-            Regression(name="price", source=None, label_range=(0.0, 1e6)),
-            "values that float16 cannot hold",
-        ),
+        ("classification", {"pooling": "mean"}, "--pooling=cls"),
+        ("classification", {"labels": tuple("abcdefghi")}, "9 classes"),
+        ("question_answering", {"span_head": "joint"}, "--span_head=independent"),
+        ("question_answering", {"answerability": True}, "--answerability=off"),
+        ("regression", {"label_range": (0.0, 1e6)}, "that float16 cannot hold"),
     ],
-    ids=["mean", "many classes", "joint", "answerability", "float16"],
 )
-def test_heads_without_a_counterpart_are_refused_by_name(task, message, tmp_path):
-    saved(tmp_path / "run", task)
+def test_heads_without_a_counterpart_are_refused(kind, changes, message, tmp_path):
+    saved(tmp_path / "run", dataclasses.replace(TASKS[kind], **changes))
     to = tmp_path / "hf"
     flags = ("--format=hugging_face", "--float16")
     assert message in refused(tmp_path / "run", to, *flags)
@@ -235,12 +211,8 @@ def test_other_formats_and_the_encoder_alone(mood, tmp_path):
         message = refused(folder, tmp_path / "to", *flags)
         assert "--only=discriminator" in message
     run(folder, tmp_path / "encoder", "--only=discriminator")
-    chosen = fields.from_flat({"encoder": str(tmp_path / "encoder")}, FinetuneConfig)
-    encoder = finetuning.pretrained(chosen, lambda line: None).encoder
-    for ours, other in zip(
-        encoder.get_weights(), model.encoder.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(ours, other)
+    encoder = fine_tuning_start(tmp_path / "encoder").encoder
+    common.assert_same_weights(encoder, model.encoder)
 
 
 def test_configs_that_do_not_fit_their_head_are_refused(mood, tmp_path):

@@ -15,13 +15,13 @@ from tests.tasks import common
 from tests.tasks.test_tagging import task as tagging
 
 KINDS = {
-    "classification": lambda: Classification(
+    "classification": Classification(
         name="mood", source=None, labels=("neg", "n\u00e9utral", "pos")
     ),
-    "multilabel": lambda: MultiLabel(name="m", source=None, labels=("x", "y", "z")),
-    "regression": lambda: Regression(name="r", source=None, label_range=(2.0, 12.0)),
-    "tagging": tagging,
-    "squad2": lambda: QuestionAnswering(
+    "multilabel": MultiLabel(name="m", source=None, labels=("x", "y", "z")),
+    "regression": Regression(name="r", source=None, label_range=(2.0, 12.0)),
+    "tagging": tagging(),
+    "squad2": QuestionAnswering(
         name="squad2", source=None, unanswerable=True, answerability=True
     ),
 }
@@ -35,20 +35,6 @@ OUTPUTS = {
         "null_logits",
     },
 }
-
-
-def run_litert(path):
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
-    runner = litert.Interpreter(path).get_signature_runner()
-    return lambda inputs: runner(**inputs)
-
-
-def run_onnx(path):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path)
-    names = [output.name for output in session.get_outputs()]
-    return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
 
 
 def inputs_of(batch, length):
@@ -87,18 +73,20 @@ def check(kind, task, model, found):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["multilabel", "tagging", "squad2"])
 def test_litert_agrees_with_the_model(tmp_path, kind):
-    task = KINDS[kind]()
+    task = KINDS[kind]
     model = task.build_model(common.encoder(layers=1))
     path = str(tmp_path / "model.tflite")
     with warnings.catch_warnings(action="error", category=UserWarning):
         assert serving.export_litert(model, task, path) < 1e-4
-    check(kind, task, model, run_litert(path))
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    runner = litert.Interpreter(path).get_signature_runner()
+    check(kind, task, model, lambda inputs: runner(**inputs))
 
 
 @pytest.mark.slow
 def test_litert_needs_no_package_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
-    task = KINDS["regression"]()
+    task = KINDS["regression"]
     model = task.build_model(common.encoder(layers=1))
     path = tmp_path / "model.tflite"
     with pytest.warns(UserWarning, match="ai_edge_litert"):
@@ -109,9 +97,9 @@ def test_litert_needs_no_package_of_its_own(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "regression", "squad2"])
 def test_onnx_agrees_with_the_model(tmp_path, kind):
-    pytest.importorskip("onnxruntime")
+    runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
-    task = KINDS[kind]()
+    task = KINDS[kind]
     model = task.build_model(common.encoder(layers=1))
     # Ones and zeros, which converters remove, are not the weights of trained models.
     random = np.random.default_rng(0)
@@ -125,7 +113,13 @@ def test_onnx_agrees_with_the_model(tmp_path, kind):
         assert logging.root.manager.disable == logging.ERROR
     finally:
         logging.disable(logging.NOTSET)
-    check(kind, task, model, run_onnx(path))
+    session = runtime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs):
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+    check(kind, task, model, run)
     graph = pytest.importorskip("onnx").load(path).graph
     operations = [node.op_type for node in graph.node]
     # One of the embeddings, two of the layer; no other has a reciprocal.
@@ -144,7 +138,7 @@ def test_onnx_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
-    task = KINDS["squad2"]()
+    task = KINDS["squad2"]
     model = task.build_model(common.encoder(layers=1))
     module = serving.NumbersModule(model, task)
 

@@ -1,9 +1,7 @@
 import csv
 import functools
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,11 +18,11 @@ from electra_tf.serving import predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.tables import read_table
+from tests.examples.common import ROOT, output_of
 from tests.tasks import common
 from tests.tasks.test_encoding import HARD
 
 LENGTH = 24
-ROOT = Path(__file__).parents[2]
 LABELS = ("neg", "n\u00e9utral", "pos")
 
 
@@ -58,11 +56,15 @@ def paired(tmp_path_factory):
     return export(task, model, tmp_path_factory.mktemp("paired"))
 
 
+def examples_of(*columns, labels=None):
+    """Returns unlabeled examples, or with labels, of columns of texts."""
+    texts = list(zip(*columns, strict=True))
+    labels = labels or [None] * len(texts)
+    return [common.Example("", *each) for each in zip(texts, labels, strict=True)]
+
+
 def python_answers(task, model, *columns, batch_size=5):
-    examples = [
-        common.Example(str(i), texts)
-        for i, texts in enumerate(zip(*columns, strict=True))
-    ]
+    examples = examples_of(*columns)
     rows = task.featurize(examples, common.tokenizer(), LENGTH)
     return rows, task.decode(Outputs(model, batch_size)(rows), rows, examples)
 
@@ -91,14 +93,8 @@ def test_fresh_process_gives_the_answers_that_are_scored(paired):
     order = np.argsort(rows.lengths, kind="stable")
     columns = [[column[number] for number in order] for column in columns]
     texts = json.dumps(dict(zip(task.text_names, columns, strict=True)))
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, path, texts],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
+    output = output_of([sys.executable, "-c", FRESH, path, texts], ROOT)
+    found = json.loads(output.splitlines()[-1])
     # One batch in the order of Outputs, for the same matrix products.
     rows, together = python_answers(task, model, *columns, batch_size=len(HARD))
     np.testing.assert_array_equal(np.float32(found["probabilities"]), together)
@@ -128,15 +124,12 @@ def test_three_signatures_agree_on_hard_strings(exported):
     np.testing.assert_array_equal(parsed["probabilities"], served["probabilities"])
 
     for number in (0, 7):
-        ids = rows.inputs["input_ids"][number][None]
+        ids = tf.constant(rows.inputs["input_ids"][number][None])
+        zeros = tf.zeros_like(ids)
         alone = loaded.signatures["ids"](
-            input_ids=tf.constant(ids),
-            input_mask=tf.ones_like(ids),
-            segment_ids=tf.zeros_like(ids),
-        )
-        np.testing.assert_allclose(
-            alone["probabilities"][0], expected[number], atol=1e-6
-        )
+            input_ids=ids, input_mask=zeros + 1, segment_ids=zeros
+        )["probabilities"][0]
+        np.testing.assert_allclose(alone, expected[number], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -146,13 +139,12 @@ def test_another_precision_is_exported_and_measured(exported, tmp_path):
     reported = serving.export_saved_model(
         model, task, common.tokenizer(), halves, LENGTH, "bfloat16"
     )
-    dtypes, found = [], []
+    found = []
     for each in (path, halves):
         loaded = tf.saved_model.load(each)
-        dtypes.append({variable.dtype for variable in loaded._variables})
         serve = loaded.signatures["serving_default"]
         found.append(serve(text=tf.constant(HARD))["probabilities"].numpy())
-    assert tf.bfloat16 in dtypes[1] - dtypes[0]
+    assert tf.bfloat16 in {variable.dtype for variable in loaded._variables}
     # bfloat16 has eight bits.
     assert 0 < reported < 0.05
     assert 0 < np.abs(found[1] - found[0]).max() < 0.05
@@ -191,9 +183,8 @@ def test_a_folder_with_other_files_is_not_replaced(exported, tmp_path):
 
 
 def test_inputs_of_older_models_have_an_order():
-    order = predictor._in_order
-    assert order(None, ("context", "question")) == ("question", "context")
-    assert order(None, ("text_pair", "text")) == ("text", "text_pair")
+    for names in (("question", "context"), ("text", "text_pair")):
+        assert predictor._in_order(None, names[::-1]) == names
 
 
 def test_multilabel_names_the_labels_above_the_threshold():
@@ -327,13 +318,9 @@ def test_windows_are_averaged_alike_in_evaluation_and_serving(kind):
         own = {"labels": ("neg", "pos")}
     task = kind(name="mood", source=None, long_texts="windows", **own)
     model = task.build_model(common.encoder(layers=1))
-    texts = [
-        "good",
-        "",
-        "the movie was not bad, it is a great movie " * 3,
-        "a b c d e f g",
-    ]
-    examples = [common.Example(str(i), (text,)) for i, text in enumerate(texts)]
+    texts = ["good", "", "the movie was not bad, it is a great movie " * 3]
+    texts.append("a b c d e f g")
+    examples = examples_of(texts)
     rows = task.featurize(examples, common.tokenizer(), 8)
     assert np.bincount(rows.example).tolist() == [1, 1, 6, 2]
     outputs = np.stack(Outputs(model, 3)(rows))
@@ -360,10 +347,8 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
     task, model, path = exported
     gold = ["pos", "neg", "pos", "neg", "n\u00e9utral"]
     bodies = ["a good movie", "the book, it is bad", "great", "awful", ""]
-    rows = [
-        {"id": str(i), "body": body, "label": label}
-        for i, (body, label) in enumerate(zip(bodies, gold, strict=True))
-    ]
+    pairs = zip(bodies, gold, strict=True)
+    rows = [{"body": body, "label": label} for body, label in pairs]
     table, out = tmp_path / f"in.{kind}", tmp_path / f"out.{kind}"
     if kind == "jsonl":
         table.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -378,10 +363,7 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
     said = capsys.readouterr()
     assert said.out == ""
     _, answers = python_answers(task, model, bodies)
-    examples = [
-        common.Example(str(i), (body,), label)
-        for i, (body, label) in enumerate(zip(bodies, gold, strict=True))
-    ]
+    examples = examples_of(bodies, labels=gold)
     scores = [f"{n} {x:.2f}" for n, x in task.score(answers, examples).items()]
     assert all(score in said.err for score in scores)
     assert command(["evaluate", *flags]) == 0
@@ -402,9 +384,8 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
     with pytest.raises(SystemExit, match="exists: pass --overwrite"):
         command(["predict", *flags, f"--output={again}"])
     assert again.read_text() == content
-    for (_, first), (_, row) in zip(
-        written.rows, read_table(str(again)).rows, strict=True
-    ):
+    rows = read_table(str(again)).rows
+    for (_, first), (_, row) in zip(written.rows, rows, strict=True):
         assert first.items() <= row.items()
         assert row["predicted_predicted_label"] == first["predicted_label"]
         assert len(row) > len(first) + 2
