@@ -320,7 +320,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             "--flagfile=configs/tiny.cfg) or to the folder of a finished fine-tuning "
             "run. Convert models of other libraries with python -m electra_tf convert."
         )
-    if not all(np.isfinite(weight).all() for weight in saved.get_weights()):
+    if _has_diverged(saved):
         raise UserError(
             f"The encoder {path} has weights that are not finite: it was damaged, or "
             "its pretraining diverged."
@@ -513,18 +513,19 @@ def _watch(
 
 def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
     """Returns a function that writes a row to metrics.jsonl and to TensorBoard."""
-    boards: dict[int, TensorBoardScalars] = {}
+
+    @functools.cache
+    def board(seed: int) -> TensorBoardScalars:
+        return TensorBoardScalars(folder.path / TENSORBOARD / f"seed_{seed}")
 
     def record(row: Mapping[str, Any]) -> None:
         folder.record(row)
-        seed = row["seed"]
-        if seed not in boards:
-            path = folder.path / TENSORBOARD / f"seed_{seed}"
-            boards[seed] = TensorBoardScalars(path)
         # Rows with an epoch hold held-out scores.
         prefix = EVAL_PREFIX if "epoch" in row else ""
         names = row.keys() - {"seed", "step", "epoch"}
-        boards[seed](row["step"], {f"{prefix}{name}": row[name] for name in names})
+        board(row["seed"])(
+            row["step"], {f"{prefix}{name}": row[name] for name in names}
+        )
 
     return record
 
@@ -630,12 +631,8 @@ def searched(
     return fields.from_flat(values | {"search": config.search.search}, FinetuneConfig)
 
 
-def _has_diverged(model: TaskModel) -> bool:
-    """Whether a weight is not finite.
-
-    Such a model ranks last: its answers, such as the first class, can have the score of
-    the baseline.
-    """
+def _has_diverged(model: keras.Model) -> bool:
+    """Whether a weight is not finite; such a model ranks last, whatever it scores."""
     return not all(np.isfinite(weight).all() for weight in model.get_weights())
 
 

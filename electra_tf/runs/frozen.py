@@ -206,7 +206,7 @@ def words(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
     return tf.boolean_mask(state, inputs["is_word"] > 0)
 
 
-def check(task: Task, flag: str = "--frozen") -> None:
+def check(task: Task, flag: str) -> None:
     """Raises ValueError if ``flag`` does not support tasks of this kind."""
     if task.kind not in LOSSES:
         raise UserError(
@@ -280,12 +280,10 @@ def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
 
 def _is_word(rows: Rows) -> Ragged | None:
     """Returns the mask of first word pieces in tagging rows, None for other rows."""
-    if "word" in rows.notes:
-        word = rows.notes["word"]
-        return Ragged((word.values >= 0).astype(np.int32), word.splits)
-    if isinstance(rows.weights, Ragged):
-        return Ragged((rows.weights.values > 0).astype(np.int32), rows.weights.splits)
-    return None
+    if "word" not in rows.notes:
+        return None
+    word = rows.notes["word"]
+    return Ragged((word.values >= 0).astype(np.int32), word.splits)
 
 
 def states_of(

@@ -24,14 +24,9 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 class Trainer:
     """A compiled model and its training rows, shared by all seeds.
 
-    Seeds reuse the traced functions: ``reset`` restores the initial state.
-
-    Args:
-        model: compiled with a loss and an ``electra_tf.training.AdamW``.
-        rows: training rows; ``order`` assigns them to batches.
-        total_steps: updates per seed.
-        random_encoder: whether the encoder starts from random weights.
-        start_head: initializes the head from the encoder, in place of random weights.
+    Seeds reuse the traced functions: ``reset`` restores the initial state. ``model`` is
+    compiled with an ``electra_tf.training.AdamW``. ``start_head`` initializes the head
+    from the encoder, in place of random weights.
     """
 
     def __init__(

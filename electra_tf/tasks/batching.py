@@ -123,12 +123,10 @@ class TrainingOrder:
             window = window[np.argsort(self.lengths[window], kind="stable")]
             batches = window.reshape(count, self.batch_size)
             for index in random.permutation(count):
-                yield batches[index], self.padded(self.lengths[batches[index]].max())
+                rows = batches[index]
+                longest = self.lengths[rows].max()
+                yield rows, next(size for size in self.buckets if size >= longest)
             steps -= count
-
-    def padded(self, length: int) -> int:
-        """Returns the smallest bucket for this length."""
-        return next(bucket for bucket in self.buckets if bucket >= length)
 
 
 def training_dataset(

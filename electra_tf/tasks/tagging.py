@@ -187,7 +187,6 @@ class Tagging(Task):
             rows,
             targets={"tag": Ragged(values, splits)},
             weights=Ragged((word >= 0).astype(np.float32), splits),
-            notes={},
         )
 
     def _indices(self, example: Sentence) -> list[int]:

@@ -98,8 +98,8 @@ def test_official_names_come_before_short_ones(tmp_path):
     for name in ("train.json", "train-v1.1.json", "dev.json", "dev-v2.0.json"):
         (tmp_path / name).touch()
     found = find_squad_files(str(tmp_path), "1.1")
-    assert found["train"] == [str(tmp_path / "train-v1.1.json")]
-    assert found["dev"] == [str(tmp_path / "dev.json")]
+    assert found["train"] == str(tmp_path / "train-v1.1.json")
+    assert found["dev"] == str(tmp_path / "dev.json")
     assert "test" not in found
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"neither train-v2.0.json nor train.json"):
