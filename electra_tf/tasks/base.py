@@ -344,15 +344,6 @@ class Task:
         return {"task": self.name, "kind": self.kind, "text_names": names}
 
 
-_REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}
-
-
-def keras_reduction(reduction: str) -> str:
-    """Returns Keras's name of a reduction, which must be "sum" or "mean"."""
-    check_choice("reduction", reduction, _REDUCTIONS)
-    return _REDUCTIONS[reduction]
-
-
 def check_strings(name: str, value: Any) -> None:
     """Raises ValueError for one string, whose letters would be taken as strings."""
     if isinstance(value, str):
