@@ -22,9 +22,7 @@ Baseline = Mapping[str, Mapping[str, float]]
 
 
 def summary(
-    results: Sequence[Mapping[str, Any]],
-    baseline: Baseline,
-    main: tuple[str, str],
+    results: Sequence[Mapping[str, Any]], baseline: Baseline, main: tuple[str, str]
 ) -> dict[str, Any]:
     """Returns median, mean and standard deviation over seeds, by split and score.
 

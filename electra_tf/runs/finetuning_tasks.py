@@ -87,12 +87,21 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     return made
 
 
-def _head(config: FinetuneConfig) -> dict[str, Any]:
-    return {
+def _options(kind: type[TextTask], config: FinetuneConfig) -> dict[str, Any]:
+    """Returns the fields of a text task that come from flags."""
+    data = config.data
+    options = {
         "dropout": config.recipe.head_dropout,
         "pooling": config.recipe.pooling,
-        "long_texts": config.data.long_texts,
+        "long_texts": data.long_texts,
     }
+    if kind is Classification:
+        options["class_weights"] = data.class_weights
+    if kind is MultiLabel:
+        options["labels"] = data.label if len(data.label) > 1 else None
+        options["threshold"] = data.threshold or 0.5
+        options["tune_threshold"] = data.threshold is None
+    return options
 
 
 def _glue(config: FinetuneConfig, log: Log) -> Task:
@@ -103,10 +112,8 @@ def _glue(config: FinetuneConfig, log: Log) -> Task:
             f"({glue.ROWS[name].folder} of GLUE)."
         )
     made = glue.glue_task(name, data.data_dir, log=log)
-    options: dict[str, Any] = _head(config)
-    if isinstance(made, Classification):
-        options["class_weights"] = data.class_weights
     doubles = made.double_pairs and data.pair_doubling
+    options = _options(type(made), config)
     return dataclasses.replace(made, double_pairs=doubles, **options)
 
 
@@ -129,22 +136,13 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
         kind=name,
         separator=data.label_separator,
     )
-    own = {
-        Classification: {"class_weights": data.class_weights},
-        MultiLabel: {
-            "labels": data.label if len(data.label) > 1 else None,
-            "threshold": data.threshold or 0.5,
-            "tune_threshold": data.threshold is None,
-        },
-    }
     return kind(
         name=name,
         source=source if data.eval else _held_out(source, "eval", log),
         pair=len(data.text) == 2,
         eval_splits=("eval",),
         test_splits=("test",) if data.test else (),
-        **_head(config),
-        **own.get(kind, {}),
+        **_options(kind, config),
     )
 
 
@@ -160,8 +158,7 @@ def _documentation(config: FinetuneConfig, log: Log) -> Task:
         source=PackageParagraphs(installed.prose),
         max_seq_length=64,
         test_splits=(),
-        class_weights=config.data.class_weights,
-        **_head(config),
+        **_options(Classification, config),
     )
 
 
@@ -196,8 +193,7 @@ def _tagging(
         tag_column=options.tag_column or tag,
         unlabeled=unlabeled,
     )
-    labeled = paths.keys() - {"train", *unlabeled}
-    eval_splits = tuple(sorted(labeled))
+    eval_splits = tuple(sorted(paths.keys() - {"train", *unlabeled}))
     return Tagging(
         name=config.run.task,
         source=source if eval_splits else _held_out(source, "dev", log),
@@ -209,7 +205,7 @@ def _tagging(
 
 
 def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
-    name, options = config.run.task, config.question_answering
+    name, options = config.run.task, dataclasses.asdict(config.question_answering)
     find = partial(find_squad_files, version=version)
     needs = f"the folder of train-v{version}.json and dev-v{version}.json"
     paths = {
@@ -218,9 +214,9 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
     }
     unanswerable = version == "2.0"
     by_flag = {"task": unanswerable, "on": True, "off": False}
-    answerability = by_flag[options.answerability]
+    options["answerability"] = by_flag[options["answerability"]]
     unset = FinetuneConfig().question_answering.null_threshold
-    if options.null_threshold != unset and not answerability:
+    if options["null_threshold"] != unset and not options["answerability"]:
         raise UserError(
             f"--task={name} does not read --null_threshold without --answerability=on: "
             "leave it out."
@@ -230,13 +226,8 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
         name=name,
         source=source if "dev" in paths else _held_out(source, "dev", log),
         unanswerable=unanswerable,
-        answerability=answerability,
-        null_threshold=options.null_threshold,
-        max_query_length=options.max_query_length,
-        doc_stride=options.doc_stride,
-        max_answer_length=options.max_answer_length,
-        span_head=options.span_head,
         test_splits=("test",) if "test" in paths else (),
+        **options,
     )
 
 

@@ -280,10 +280,12 @@ def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
 
 def _is_word(rows: Rows) -> Ragged | None:
     """Returns the mask of first word pieces in tagging rows, None for other rows."""
-    if "word" not in rows.notes:
-        return None
-    word = rows.notes["word"]
-    return Ragged((word.values >= 0).astype(np.int32), word.splits)
+    if "word" in rows.notes:
+        word = rows.notes["word"]
+        return Ragged((word.values >= 0).astype(np.int32), word.splits)
+    if isinstance(rows.weights, Ragged):
+        return Ragged((rows.weights.values > 0).astype(np.int32), rows.weights.splits)
+    return None
 
 
 def states_of(

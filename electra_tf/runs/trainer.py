@@ -116,13 +116,10 @@ class Watch(StepCallback):
     part of the checkpoints, so that a resumed run keeps its best epoch.
 
     Args:
-        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch so
-            far.
-        log_steps: steps between log lines.
+        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch.
         evaluate: returns the main score and all scores by name, after every epoch.
             Other callbacks get the scores with the prefix ``val_``.
         patience: epochs without improvement before stopping; 0: never.
-        keep_best: whether to restore the weights of the best epoch.
         callbacks: factories of further Keras callbacks, called for each seed.
     """
 
