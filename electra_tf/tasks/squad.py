@@ -146,10 +146,7 @@ class SquadSource:
                     f"{path}: question {item['id']!r} has no answer; use --task=squad2."
                 )
         return Question(
-            str(item["id"]),
-            item["question"],
-            paragraph["context"],
-            answers,
+            str(item["id"]), item["question"], paragraph["context"], answers
         )
 
 
