@@ -178,7 +178,7 @@ class FinetuningFolder:
         task = saved.from_json(self.about())
         model = models.load(self.path / MODEL, TaskModel)
         try:
-            saved.check_head(task, model.head)
+            saved.check_head(task, model)
         except ValueError as error:
             raise UserError(f"{self.path / TASK} is damaged: {error}") from error
         return model

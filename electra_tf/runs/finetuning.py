@@ -161,19 +161,19 @@ class Inputs:
         """Main evaluation split and main metric."""
         return self.data.eval_splits[0], self.data.task.main_metric
 
-    @property
-    def lengths(self) -> tuple[int, int | None]:
-        """Maximum tokens per row, in this run and in pretraining (or None)."""
-        return self.settings.max_seq_length, self.start.trained_length
-
     def begin(self) -> None:
         """Writes config.json; replaces the folder's outputs unless the run resumes."""
         if self.resumes:
             self.folder.describe(self.described)
             return
-        length, trained = self.lengths
-        arguments = (self.data.task, self.start.tokenizer, length, self.described)
-        self.folder.begin(*arguments, trained, keep=self.keep)
+        self.folder.begin(
+            self.data.task,
+            self.start.tokenizer,
+            self.settings.max_seq_length,
+            self.described,
+            self.start.trained_length,
+            keep=self.keep,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,7 +268,7 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     inputs = read(config, log, task)
     with equal_shares(config).scope():
         trainer = _trainer(config, inputs, log)
-    scorer = _scorer(trainer.model, inputs.eval_batch_size)
+    scorer = Outputs(trainer.model.fresh(0, dtype="float32"), inputs.eval_batch_size)
     record = _recorder(inputs.folder)
     watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
     return Job(
@@ -320,7 +320,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
             "--flagfile=configs/tiny.cfg) or to the folder of a finished fine-tuning "
             "run. Convert models of other libraries with python -m electra_tf convert."
         )
-    if not all(np.isfinite(weight).all() for weight in saved.get_weights()):
+    if _has_diverged(saved):
         raise UserError(
             f"The encoder {path} has weights that are not finite: it was damaged, or "
             "its pretraining diverged."
@@ -476,11 +476,6 @@ def _trainer(config: FinetuneConfig, inputs: Inputs, log: Log) -> Trainer:
     )
 
 
-def _scorer(model: TaskModel, batch_size: int) -> Outputs:
-    """Returns the outputs of a float32 copy, for scores and exports of all dtypes."""
-    return Outputs(model.fresh(0, dtype="float32"), batch_size)
-
-
 def _watch(
     config: FinetuneConfig,
     data: TaskData,
@@ -490,41 +485,46 @@ def _watch(
     record: Callable[[Mapping[str, Any]], None],
     callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = (),
 ) -> Watch:
-    recipe = config.recipe
-
-    def evaluate() -> tuple[float, dict[str, float]]:
-        scorer.model.set_weights(trainer.model.get_weights())
-        data.tune(scorer)
-        _, scores = data.score(data.eval_splits[0], scorer)
-        is_lost = _has_diverged(scorer.model)
-        return math.nan if is_lost else scores[data.task.main_metric], scores
-
     return Watch(
         log=log,
         record=record,
         log_steps=config.run.log_steps,
-        evaluate=evaluate,
+        evaluate=lambda: _evaluate(data, trainer, scorer)[1:],
         greater_is_better=data.task.greater_is_better,
-        patience=recipe.early_stopping_patience,
-        keep_best=recipe.keep == "best",
+        patience=config.recipe.early_stopping_patience,
+        keep_best=config.recipe.keep == "best",
         callbacks=callbacks,
     )
 
 
+def _evaluate(
+    data: TaskData, trainer: Trainer, scorer: Outputs
+) -> tuple[Any, float, dict[str, float]]:
+    """Returns predictions, main score and all scores on the main split.
+
+    The main score of a diverged model is NaN.
+    """
+    scorer.model.set_weights(trainer.model.get_weights())
+    data.tune(scorer)
+    answers, scores = data.score(data.eval_splits[0], scorer)
+    is_lost = _has_diverged(scorer.model)
+    return answers, math.nan if is_lost else scores[data.task.main_metric], scores
+
+
 def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
     """Returns a function that writes a row to metrics.jsonl and to TensorBoard."""
-    boards: dict[int, TensorBoardScalars] = {}
+
+    @functools.cache
+    def board(seed: int) -> TensorBoardScalars:
+        return TensorBoardScalars(folder.path / TENSORBOARD / f"seed_{seed}")
 
     def record(row: Mapping[str, Any]) -> None:
         folder.record(row)
-        seed = row["seed"]
-        if seed not in boards:
-            path = folder.path / TENSORBOARD / f"seed_{seed}"
-            boards[seed] = TensorBoardScalars(path)
         # Rows with an epoch hold held-out scores.
         prefix = EVAL_PREFIX if "epoch" in row else ""
         names = row.keys() - {"seed", "step", "epoch"}
-        boards[seed](row["step"], {f"{prefix}{name}": row[name] for name in names})
+        values = {f"{prefix}{name}": row[name] for name in names}
+        board(row["seed"])(row["step"], values)
 
     return record
 
@@ -575,7 +575,8 @@ def searched(
     trials = FinetuningFolder(inputs.folder.path / SEARCHING)
     # One scorer for all trials, traced once: scoring uses no dropout.
     inner = dataclasses.replace(inputs, data=data)
-    scorer = _scorer(_model(config, inner), inputs.eval_batch_size)
+    model = _model(config, inner).fresh(0, dtype="float32")
+    scorer = Outputs(model, inputs.eval_batch_size)
 
     def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
         trial = config.trying(values)
@@ -591,11 +592,8 @@ def searched(
         failure = _trained(trainer, trial.run.seed, watch, folder, log)
         if failure is None:
             return None
-        scorer.model.set_weights(trainer.model.get_weights())
-        data.tune(scorer)
-        answers, scores = data.score("search", scorer)
+        answers, score, scores = _evaluate(data, trainer, scorer)
         failure = failure or data.task.failure(answers, scores, baseline)
-        score = math.nan if _has_diverged(scorer.model) else scores[metric]
         return Trial(values, score, failure)
 
     flags = axes(config.search.search, values)
@@ -630,12 +628,8 @@ def searched(
     return fields.from_flat(values | {"search": config.search.search}, FinetuneConfig)
 
 
-def _has_diverged(model: TaskModel) -> bool:
-    """Whether a weight is not finite.
-
-    Such a model ranks last: its answers, such as the first class, can have the score of
-    the baseline.
-    """
+def _has_diverged(model: keras.Model) -> bool:
+    """Whether a weight is not finite; such a model ranks last, whatever it scores."""
     return not all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
@@ -660,16 +654,11 @@ def _trained(
     return failure
 
 
-def train(
-    job: Job,
-) -> tuple[list[dict[str, Any]], int, dict[str, Any]] | None:
+def train(job: Job) -> tuple[list[dict[str, Any]], int, dict[str, Any]] | None:
     """Trains and scores the remaining seeds; returns None after a signal.
 
     Returns the results, the first seed with the best main score, and its predictions by
-    split, if this process made them.
-
-    Replaces the folder's outputs unless the run resumes. The scorer ends with the
-    weights of the best seed.
+    split, if this process made them. The scorer ends with the weights of that seed.
     """
     folder, data = job.folder, job.data
     job.begin()
@@ -749,7 +738,8 @@ def finish(
     if len(report["failed_seeds"]) == len(results):
         job.log("every seed failed; exiting with code 1")
     # Again, with the tuned threshold.
-    folder.describe_task(task, job.start.tokenizer, *job.lengths)
+    start, length = job.start, job.settings.max_seq_length
+    folder.describe_task(task, start.tokenizer, length, start.trained_length)
     finetuning_report.write_predictions(data, answers, folder.path)
     if model.encoder.lora_rank:
         model.save_lora_weights(folder.path / ADAPTER)
@@ -774,7 +764,7 @@ def _export(job: Job, model: TaskModel, answers: Any, report: dict[str, Any]) ->
         path = job.folder.path / name
         if name == "saved_model":
             precision = "float32" if is_int8 else job.precision
-            length, _ = job.lengths
+            length = job.settings.max_seq_length
             arguments = (job.start.tokenizer, str(path), length, precision)
             difference = export.export_saved_model(model, task, *arguments)
         else:

@@ -22,9 +22,7 @@ Baseline = Mapping[str, Mapping[str, float]]
 
 
 def summary(
-    results: Sequence[Mapping[str, Any]],
-    baseline: Baseline,
-    main: tuple[str, str],
+    results: Sequence[Mapping[str, Any]], baseline: Baseline, main: tuple[str, str]
 ) -> dict[str, Any]:
     """Returns median, mean and standard deviation over seeds, by split and score.
 
@@ -144,23 +142,22 @@ def draw_curves(metric: str, baseline: float | None, folder: Path, log: Log) -> 
     """
     figure = Figure(figsize=(8.8, 3.3), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True)
+    labels = {"loss": "training loss", metric: f"held-out {metric}"}
     try:
         rows = files.read_json_lines(folder / METRICS)
-        for axes, name in zip(panels, ("loss", metric), strict=True):
+        for axes, (name, label) in zip(panels, labels.items(), strict=True):
             points: dict[int, list[tuple[int, float]]] = {}
             for row in rows:
                 # A value that is not finite is null.
-                if "step" in row and "seed" in row and row.get(name) is not None:
+                if "step" in row and row.get(name) is not None:
                     points.setdefault(row["seed"], []).append((row["step"], row[name]))
             for seed, own in points.items():
                 axes.plot(*zip(*own, strict=True), marker=".", label=f"seed {seed}")
             axes.grid(alpha=0.25)
-        panels[0].set(xlabel="step (updates)", ylabel="training loss")
-        panels[1].set(xlabel="step (updates)", ylabel=f"held-out {metric}")
-        if baseline is not None and math.isfinite(baseline):
-            label = f"majority baseline {baseline:.2f}"
-            panels[1].axhline(baseline, color="0.4", linestyle="--", label=label)
-        for axes in panels:
+            axes.set(xlabel="step (updates)", ylabel=label)
+            if name == metric and baseline is not None and math.isfinite(baseline):
+                label = f"majority baseline {baseline:.2f}"
+                axes.axhline(baseline, color="0.4", linestyle="--", label=label)
             if 0 < len(axes.get_legend_handles_labels()[0]) <= _MOST_IN_LEGEND:
                 axes.legend(fontsize=8)
         with files.replacing(folder / "curves.png") as part:

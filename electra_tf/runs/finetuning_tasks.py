@@ -6,21 +6,16 @@ To add a custom task, put a row into ``TASKS`` before the run starts.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from electra_tf.cli import Log
-from electra_tf.config.finetuning import (
-    FinetuneConfig,
-    FinetuneDataConfig,
-    QuestionAnsweringConfig,
-)
+from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
@@ -31,7 +26,7 @@ from electra_tf.tasks.documentation import PackageParagraphs
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
 from electra_tf.tasks.squad import Question, SquadSource, find_squad_files
-from electra_tf.tasks.tables import HeldOut, TableSource
+from electra_tf.tasks.tables import HeldOut, TableSource, did_you_mean
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
@@ -57,10 +52,9 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     """
     data, name = config.data, config.run.task
     if name not in TASKS:
-        close = difflib.get_close_matches(name, TASKS, 3)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise UserError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
-    row, unset = TASKS[name], FinetuneDataConfig()
+        hint = did_you_mean(name, TASKS)
+        raise UserError(f"Unknown --task={name}{hint}. Tasks: {', '.join(TASKS)}.")
+    row, unset = TASKS[name], FinetuneConfig()
     for flag in _FILES:
         given = getattr(data, flag) or ""
         for path in given.split(",") if row.kind == "question_answering" else [given]:
@@ -69,7 +63,7 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     for leaf in dataclasses.fields(data):
         readers = [other for other, each in TASKS.items() if leaf.name in each.reads]
         value = getattr(data, leaf.name)
-        is_given = value and value != getattr(unset, leaf.name)
+        is_given = value and value != getattr(unset.data, leaf.name)
         if is_given and readers and name not in readers:
             raise UserError(
                 f"--task={name} does not read --{leaf.name}: leave it out. It is for "
@@ -93,12 +87,21 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     return made
 
 
-def _head(config: FinetuneConfig) -> dict[str, Any]:
-    return {
+def _options(kind: type[TextTask], config: FinetuneConfig) -> dict[str, Any]:
+    """Returns the fields of a text task that come from flags."""
+    data = config.data
+    options = {
         "dropout": config.recipe.head_dropout,
         "pooling": config.recipe.pooling,
-        "long_texts": config.data.long_texts,
+        "long_texts": data.long_texts,
     }
+    if kind is Classification:
+        options["class_weights"] = data.class_weights
+    if kind is MultiLabel:
+        options["labels"] = data.label if len(data.label) > 1 else None
+        options["threshold"] = data.threshold or 0.5
+        options["tune_threshold"] = data.threshold is None
+    return options
 
 
 def _glue(config: FinetuneConfig, log: Log) -> Task:
@@ -109,10 +112,8 @@ def _glue(config: FinetuneConfig, log: Log) -> Task:
             f"({glue.ROWS[name].folder} of GLUE)."
         )
     made = glue.glue_task(name, data.data_dir, log=log)
-    options: dict[str, Any] = _head(config)
-    if isinstance(made, Classification):
-        options["class_weights"] = data.class_weights
     doubles = made.double_pairs and data.pair_doubling
+    options = _options(type(made), config)
     return dataclasses.replace(made, double_pairs=doubles, **options)
 
 
@@ -135,22 +136,13 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
         kind=name,
         separator=data.label_separator,
     )
-    own = {
-        Classification: {"class_weights": data.class_weights},
-        MultiLabel: {
-            "labels": data.label if len(data.label) > 1 else None,
-            "threshold": data.threshold or 0.5,
-            "tune_threshold": data.threshold is None,
-        },
-    }
     return kind(
         name=name,
         source=source if data.eval else _held_out(source, "eval", log),
         pair=len(data.text) == 2,
         eval_splits=("eval",),
         test_splits=("test",) if data.test else (),
-        **_head(config),
-        **own.get(kind, {}),
+        **_options(kind, config),
     )
 
 
@@ -166,67 +158,65 @@ def _documentation(config: FinetuneConfig, log: Log) -> Task:
         source=PackageParagraphs(installed.prose),
         max_seq_length=64,
         test_splits=(),
-        class_weights=config.data.class_weights,
-        **_head(config),
+        **_options(Classification, config),
     )
 
 
-def _given_files(data: FinetuneDataConfig) -> dict[str, str]:
-    paths = {"train": data.train, "dev": data.eval, "test": data.test}
-    return {split: path for split, path in paths.items() if path}
+def _split_files(
+    config: FinetuneConfig, find: Callable[[str], Mapping[str, str]], needs: str
+) -> Mapping[str, str]:
+    """Returns the files of --train, --eval and --test, or of --data_dir."""
+    data = config.data
+    if data.train:
+        paths = {"train": data.train, "dev": data.eval, "test": data.test}
+        return {split: path for split, path in paths.items() if path}
+    if data.data_dir:
+        return find(data.data_dir)
+    raise UserError(
+        f"--task={config.run.task} needs --data_dir, {needs}, or --train (and --eval, "
+        "--test)."
+    )
 
 
 def _tagging(
     word: str, tag: str, metric: str, config: FinetuneConfig, log: Log
 ) -> Task:
     """Builds a tagging task; flags override these columns."""
-    name, data, options = config.run.task, config.data, config.tagging
-    if data.train:
-        # The user's test file is unlabeled: it is only predicted.
-        paths, unlabeled = _given_files(data), ("test",)
-    elif data.data_dir:
-        paths, unlabeled = find_files(data.data_dir), ()
-    else:
-        raise UserError(
-            f"--task={name} needs --data_dir, a folder with one file each for train, "
-            "dev and test, or --train (and --eval, --test)."
-        )
+    options = config.tagging
+    needs = "a folder with one file each for train, dev and test"
+    paths = _split_files(config, find_files, needs)
+    # The user's test file is unlabeled: it is only predicted.
+    unlabeled = ("test",) if config.data.train else ()
     source = SentenceSource(
         files=paths,
         word_column=options.word_column or word,
         tag_column=options.tag_column or tag,
         unlabeled=unlabeled,
     )
-    labeled = [split for split in ("dev", "test") if split in paths]
-    eval_splits = tuple(split for split in labeled if split not in unlabeled)
+    eval_splits = tuple(sorted(paths.keys() - {"train", *unlabeled}))
     return Tagging(
-        name=name,
+        name=config.run.task,
         source=source if eval_splits else _held_out(source, "dev", log),
         main_metric=metric,
         dropout=config.recipe.head_dropout,
         eval_splits=eval_splits or ("dev",),
-        test_splits=unlabeled if data.test else (),
+        test_splits=unlabeled if config.data.test else (),
     )
 
 
 def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
-    name, data, options = config.run.task, config.data, config.question_answering
-    if data.train:
-        given = _given_files(data)
-        paths = {split: names.split(",") for split, names in given.items()}
-    elif data.data_dir:
-        paths = find_squad_files(data.data_dir, version)
-    else:
-        raise UserError(
-            f"--task={name} needs --data_dir, the folder of train-v{version}.json and "
-            f"dev-v{version}.json, or --train and --eval, each one file or several "
-            "with commas between them."
-        )
+    name, options = config.run.task, dataclasses.asdict(config.question_answering)
+    find = partial(find_squad_files, version=version)
+    needs = f"the folder of train-v{version}.json and dev-v{version}.json"
+    paths = {
+        split: names.split(",") if config.data.train else [names]
+        for split, names in _split_files(config, find, needs).items()
+    }
     unanswerable = version == "2.0"
     by_flag = {"task": unanswerable, "on": True, "off": False}
-    answerability = by_flag[options.answerability]
-    unset = QuestionAnsweringConfig().null_threshold
-    if options.null_threshold != unset and not answerability:
+    options["answerability"] = by_flag[options["answerability"]]
+    unset = FinetuneConfig().question_answering.null_threshold
+    if options["null_threshold"] != unset and not options["answerability"]:
         raise UserError(
             f"--task={name} does not read --null_threshold without --answerability=on: "
             "leave it out."
@@ -236,13 +226,8 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
         name=name,
         source=source if "dev" in paths else _held_out(source, "dev", log),
         unanswerable=unanswerable,
-        answerability=answerability,
-        null_threshold=options.null_threshold,
-        max_query_length=options.max_query_length,
-        doc_stride=options.doc_stride,
-        max_answer_length=options.max_answer_length,
-        span_head=options.span_head,
         test_splits=("test",) if "test" in paths else (),
+        **options,
     )
 
 
@@ -317,7 +302,7 @@ class TaskData:
         seed: int,
         log: Log,
     ):
-        examples = task.examples(task.train_split)
+        examples = task.examples("train")
         # Uses the whole table: the training part may lack a rare label.
         source = getattr(task, "source", None)
         whole = source.whole if isinstance(source, HeldOut) else examples

@@ -206,7 +206,7 @@ def words(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
     return tf.boolean_mask(state, inputs["is_word"] > 0)
 
 
-def check(task: Task, flag: str = "--frozen") -> None:
+def check(task: Task, flag: str) -> None:
     """Raises ValueError if ``flag`` does not support tasks of this kind."""
     if task.kind not in LOSSES:
         raise UserError(

@@ -24,14 +24,9 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 class Trainer:
     """A compiled model and its training rows, shared by all seeds.
 
-    Seeds reuse the traced functions: ``reset`` restores the initial state.
-
-    Args:
-        model: compiled with a loss and an ``electra_tf.training.AdamW``.
-        rows: training rows; ``order`` assigns them to batches.
-        total_steps: updates per seed.
-        random_encoder: whether the encoder starts from random weights.
-        start_head: initializes the head from the encoder, in place of random weights.
+    Seeds reuse the traced functions: ``reset`` restores the initial state. ``model`` is
+    compiled with an ``electra_tf.training.AdamW``. ``start_head`` initializes the head
+    from the encoder, in place of random weights.
     """
 
     def __init__(
@@ -121,13 +116,10 @@ class Watch(StepCallback):
     part of the checkpoints, so that a resumed run keeps its best epoch.
 
     Args:
-        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch so
-            far.
-        log_steps: steps between log lines.
+        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch.
         evaluate: returns the main score and all scores by name, after every epoch.
             Other callbacks get the scores with the prefix ``val_``.
         patience: epochs without improvement before stopping; 0: never.
-        keep_best: whether to restore the weights of the best epoch.
         callbacks: factories of further Keras callbacks, called for each seed.
     """
 

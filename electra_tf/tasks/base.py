@@ -164,6 +164,7 @@ class Task:
         main_metric: name of the score that selects the model.
         max_seq_length: default length in tokens; ``epochs`` is a default too.
         splits_long: whether long examples become several rows.
+        tunes: whether ``tune`` needs examples held out of training.
         text_names: names of the text inputs in serving signatures.
 
     Examples:
@@ -174,7 +175,6 @@ class Task:
     name: str
     kind: str
     source: Callable[[str], list[Any]]
-    train_split = "train"
     eval_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
     main_metric: str
@@ -182,6 +182,7 @@ class Task:
     max_seq_length = 128
     epochs = 3.0
     splits_long = False
+    tunes = False
     text_names: tuple[str, ...] = ("text",)
 
     def examples(self, split: str) -> list[Any]:
@@ -198,11 +199,6 @@ class Task:
         Raises ValueError if the labels are empty or constant.
         """
         return self
-
-    @property
-    def tunes(self) -> bool:
-        """Whether ``tune`` needs examples held out of training."""
-        return False
 
     def tune(self, answers: Any, examples: Examples) -> Task:
         """Returns a copy of the task tuned on predictions, such as its threshold."""
@@ -346,15 +342,6 @@ class Task:
         """Returns the content of task.json, from which the task can be rebuilt."""
         names = list(self.text_names)
         return {"task": self.name, "kind": self.kind, "text_names": names}
-
-
-_REDUCTIONS = {"sum": "sum", "mean": "sum_over_batch_size"}
-
-
-def keras_reduction(reduction: str) -> str:
-    """Returns Keras's name of a reduction, which must be "sum" or "mean"."""
-    check_choice("reduction", reduction, _REDUCTIONS)
-    return _REDUCTIONS[reduction]
 
 
 def check_strings(name: str, value: Any) -> None:

@@ -17,6 +17,8 @@ import tensorflow as tf
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.tasks.base import Column, Ragged, Rows
 
+_MOST_IN_WINDOW = 50
+
 
 def bucket_lengths(
     lengths: np.ndarray, max_seq_length: int, count: int = 5
@@ -89,14 +91,12 @@ class TrainingOrder:
     Deviation: the original shuffles once and pads all rows to the full length.
 
     ``lengths`` are the tokens of each row, [R], and ``buckets`` the padded lengths.
-    ``window``, the largest one, is in batches; 1 disables grouping by length.
     ``updates`` is the number of updates before: each call of ``fit`` has another order.
     """
 
     lengths: np.ndarray
     batch_size: int
     buckets: tuple[int, ...]
-    window: int = 50
     updates: int = 0
 
     @property
@@ -108,7 +108,7 @@ class TrainingOrder:
     def grouped(self) -> int:
         """Number of batches per window."""
         # Batches of one length each are a worse sample of a small data set.
-        return min(self.window, max(1, self.steps_per_pass // 8))
+        return min(_MOST_IN_WINDOW, max(1, self.steps_per_pass // 8))
 
     def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, int]]:
         """Yields (row indices [B], padded length) of each step."""
@@ -123,12 +123,10 @@ class TrainingOrder:
             window = window[np.argsort(self.lengths[window], kind="stable")]
             batches = window.reshape(count, self.batch_size)
             for index in random.permutation(count):
-                yield batches[index], self.padded(self.lengths[batches[index]].max())
+                rows = batches[index]
+                longest = self.lengths[rows].max()
+                yield rows, next(size for size in self.buckets if size >= longest)
             steps -= count
-
-    def padded(self, length: int) -> int:
-        """Returns the smallest bucket for this length."""
-        return next(bucket for bucket in self.buckets if bucket >= length)
 
 
 def training_dataset(

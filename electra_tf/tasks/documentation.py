@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 
 _LEFT_OUT = {"__pycache__", "test", "tests", "testing", "_vendor"}
@@ -33,7 +32,7 @@ class PackageParagraphs:
     root: str | None = None
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads "train" or "dev"; raises ValueError for fewer than two packages."""
+        """Reads "train" or "dev"."""
         return [example for where, example in self._examples if where == split]
 
     # Cached for both splits: reading takes seconds.
@@ -46,11 +45,6 @@ class PackageParagraphs:
         sizes = {f: sum(path.stat().st_size for path in modules[f]) for f in folders}
         largest = sorted(folders, key=lambda folder: (-sizes[folder], folder.name))
         packages = sorted(largest[: self.num_packages])
-        if len(packages) < 2:
-            raise UserError(
-                f"{root} has {len(packages)} packages with documentation; the embedded "
-                "task needs at least 2. Give your own table: --task=classification."
-            )
         examples: list[tuple[str, Example]] = []
         seen: set[str] = set()
         for package in packages:

@@ -143,10 +143,8 @@ def encode_texts(
         *packed, text = _encode(tokenizer, parts, max_seq_length, long_texts)
         batches.append(packed)
         owners.append(text.numpy() + start)
-    rows = {
-        name: joined([batch[index] for batch in batches])
-        for index, name in enumerate(("input_ids", "segment_ids"))
-    }
+    input_ids, segment_ids = map(joined, zip(*batches, strict=True))
+    rows = {"input_ids": input_ids, "segment_ids": segment_ids}
     return rows, np.concatenate(owners)
 
 

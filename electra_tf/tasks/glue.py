@@ -247,14 +247,10 @@ class TfdsSource:
 
     def __call__(self, split: str) -> list[Example]:
         """Reads a split, in the order of the benchmark's files."""
+        # Slow to import, and only this source needs it.
+        import tensorflow_datasets as tfds
+
         name = "ax" if split == "ax" else ROWS[self.name].tfds or self.name
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise UserError(
-                "--data_dir=tfds: needs packages: pip install tensorflow-datasets "
-                "importlib_resources; or give the folder of the TSV files."
-            ) from error
         builder = tfds.builder(f"glue/{name}", data_dir=self.data_dir)
         if not builder.info.splits:
             raise FileNotFoundError(

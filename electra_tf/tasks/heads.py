@@ -132,14 +132,6 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
         return logits + self.bias
 
-    def compute_output_spec(
-        self, hidden: Any, *others: Any, **options: Any
-    ) -> keras.KerasTensor:
-        """Returns the output spec of ``call``."""
-        first, *_ = tf.nest.flatten(hidden)
-        read = first.shape[: 2 if self.every_position else 1]
-        return keras.KerasTensor((*read, self.num_outputs), dtype="float32")
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class HiddenClassificationHead(ClassificationHead):
@@ -285,8 +277,3 @@ class TaskModel(
         if not head.built:
             head.build((None, None, self.encoder.hidden_size))
             head.built = True
-
-    def compute_output_spec(self, inputs: Any, training: bool = False) -> Any:
-        """Returns the output spec of ``call``."""
-        hidden = self.encoder.compute_output_spec(inputs)
-        return self.head.compute_output_spec(hidden, inputs)

@@ -60,7 +60,7 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """F1 of class 1; 0 without true positives."""
+    """F1 of class 1, or of True; 0 without true positives."""
     is_label, is_predicted = (np.asarray(each) == 1 for each in (labels, predictions))
     either = np.sum(is_label) + np.sum(is_predicted)
     return float(2 * np.sum(is_label & is_predicted) / max(either, 1))
@@ -88,11 +88,8 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, float]:
     """Micro and macro F1 of boolean arrays [N, C]."""
-    labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
-    hits = (labels & predictions).sum(0)
-    either = labels.sum(0) + predictions.sum(0)
-    macro = np.mean(2 * hits / np.maximum(either, 1))
-    return float(2 * hits.sum() / max(either.sum(), 1)), float(macro)
+    by_class = [row["f1"] for row in per_class(labels, predictions)]
+    return f1(labels, predictions), float(np.mean(by_class))
 
 
 def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float]]:

@@ -23,14 +23,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics, span_head, squad
-from electra_tf.tasks.base import (
-    Ragged,
-    Rows,
-    Scores,
-    Task,
-    check_choice,
-    keras_reduction,
-)
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task, check_choice
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import Tensors
 from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
@@ -112,8 +105,7 @@ class QuestionAnswering(Task):
     def __post_init__(self) -> None:
         check_choice("span_head", self.span_head, _HEADS)
         for name in ("max_query_length", "doc_stride", "max_answer_length"):
-            if getattr(self, name) < 1:
-                value = getattr(self, name)
+            if (value := getattr(self, name)) < 1:
                 raise UserError(f"{name} is {value}; it must be at least 1.")
         if self.unanswerable and not self.answerability:
             raise UserError(
@@ -165,7 +157,6 @@ class QuestionAnswering(Task):
 
     def loss(self, reduction: str = "sum") -> dict[str, keras.losses.Loss]:
         """Returns the losses of start, end and answerability, with weight 1/2 each."""
-        reduction = keras_reduction(reduction)
         losses = {
             "start_logits": span_head.PositionLoss(0.5, reduction=reduction),
             "end_logits": span_head.PositionLoss(0.5, reduction=reduction),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from electra_tf.errors import UserError
+from electra_tf.tasks.base import check_choice
 from electra_tf.tasks.heads import TaskModel
 
 EXPONENTS = {"exact": 0, "original": 1}
@@ -69,9 +70,7 @@ def layerwise_multipliers(
     """
     if not 0 < decay <= 1:
         raise UserError(f"decay is {decay}; it must be above 0, and 1 turns it off.")
-    if exponent not in EXPONENTS:
-        allowed = ", ".join(EXPONENTS)
-        raise UserError(f"exponent is {exponent!r}; allowed are {allowed}.")
+    check_choice("exponent", exponent, EXPONENTS)
     groups = model.encoder.variables_by_depth()
     top = len(groups) + EXPONENTS[exponent]
     factors = [(group, decay ** (top - depth)) for depth, group in enumerate(groups)]

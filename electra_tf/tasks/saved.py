@@ -7,25 +7,13 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Task
-from electra_tf.tasks.heads import ClassificationHead, TaggingHead
-from electra_tf.tasks.question_answering import QuestionAnswering
-from electra_tf.tasks.span_head import SpanHead
+from electra_tf.tasks.heads import TaggingHead, TaskModel
 from electra_tf.tasks.tagging import Tagging
-from electra_tf.tasks.text import Classification, MultiLabel, Regression
-
-_HEADS: dict[type[Task], type[keras.layers.Layer]] = {
-    Classification: ClassificationHead,
-    MultiLabel: ClassificationHead,
-    Regression: ClassificationHead,
-    Tagging: TaggingHead,
-    QuestionAnswering: SpanHead,
-}
+from electra_tf.tasks.text import Classification, MultiLabel
 
 
 def kinds() -> dict[str, type[Task]]:
@@ -39,20 +27,16 @@ def kinds() -> dict[str, type[Task]]:
     return classes
 
 
-def check_head(task: Task, head: keras.layers.Layer) -> None:
-    """Raises ValueError if a model's head does not fit a built-in task."""
-    wanted = _HEADS.get(type(task))
-    if wanted is None:
-        return
-    outputs = getattr(task, "num_outputs", None)
-    num_outputs = getattr(head, "num_outputs", None)
-    is_other = isinstance(head, TaggingHead) and wanted is not TaggingHead
-    if is_other or not isinstance(head, wanted) or num_outputs != outputs:
-        has = f" with {num_outputs} outputs" if num_outputs else ""
-        needs = f" with {outputs}" if outputs else ""
+def check_head(task: Task, model: TaskModel) -> None:
+    """Raises ValueError if the head of a model does not fit the task."""
+    wanted, head = task.head(model.encoder), model.head
+    sizes = [getattr(each, "num_outputs", None) for each in (wanted, head)]
+    is_other = isinstance(head, TaggingHead) and not isinstance(wanted, TaggingHead)
+    if is_other or not isinstance(head, type(wanted)) or sizes[0] != sizes[1]:
+        needs, has = (f" with {size} outputs" if size else "" for size in sizes)
         raise UserError(
-            f"the task: {task.kind} needs a {wanted.__name__}{needs}, and the model "
-            f"has a {type(head).__name__}{has}."
+            f"the task: {task.kind} needs a {type(wanted).__name__}{needs}, and the "
+            f"model has a {type(head).__name__}{has}."
         )
 
 
@@ -79,7 +63,9 @@ def from_json(about: Mapping[str, Any]) -> Task:
     shape: dict[str, Any] = {name: hints[name] for name in names}
     shape |= {"task": str, "text_names": list[str] | None}
     files.check_shape(about, shape, "the task")
-    values = {key: _frozen(about[key]) for key in names}
+    values = {name: about[name] for name in names}
+    # JSON has lists in place of tuples.
+    values |= {n: tuple(x) for n, x in values.items() if isinstance(x, list)}
     values |= {"name": about["task"], "source": _no_source}
     has_labels = issubclass(kind, Classification | MultiLabel | Tagging)
     if has_labels and not values.get("labels"):
@@ -96,10 +82,6 @@ def from_json(about: Mapping[str, Any]) -> Task:
         scores = glue.ROWS[about["task"]].scores
         values |= {"main_metric": scores[0], "score_names": scores}
     return kind(**values)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _no_source(split: str) -> list[Any]:

@@ -102,18 +102,13 @@ class SentenceSource:
 
     def columns(self, path: str, labeled: bool = True) -> list[Sentence]:
         """Reads CoNLL-U, or columns of a file with any other suffix."""
-        sentences = list(self._columns(path, labeled))
-        if not sentences:
-            raise UserError(f"{path} has no words.")
-        return sentences
-
-    def _columns(self, path: str, labeled: bool) -> Iterator[Sentence]:
         conllu = paths.suffix(path) == ".conllu"
         # Not splitlines: words may contain its other separators, such as U+2028.
         lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
         tabs = conllu or any("\t" in line.strip(_WHITE_SPACE) for line in lines)
         word = _number(self.word_column, conllu, "word", path)
         tag = _number(self.tag_column, conllu, "tag", path)
+        sentences = []
         for first, block in _blocks(lines):
             words, tags = [], []
             for number, line in enumerate(block, first):
@@ -126,7 +121,10 @@ class SentenceSource:
                     tags.append(_tag(cells, tag, word, where))
             if words:
                 known = tuple(tags) if labeled else None
-                yield Sentence(f"line {first}", tuple(words), known)
+                sentences.append(Sentence(f"line {first}", tuple(words), known))
+        if not sentences:
+            raise UserError(f"{path} has no words.")
+        return sentences
 
     def _table(self, path: str, labeled: bool) -> Iterator[Sentence]:
         table = read_table(path)
@@ -153,22 +151,16 @@ def find_files(folder: str) -> dict[str, str]:
     Raises ValueError if a split has several files, or if train is missing.
     """
     by_split: dict[str, str] = {}
-    for name in sorted(os.listdir(folder)):
-        for split, pattern in _SPLITS.items():
-            if not pattern.search(name.lower()):
-                continue
-            if split in by_split:
-                raise UserError(
-                    f"{folder} has two files for {split}: {by_split[split]} and "
-                    f"{name}. Name the files with --train, --eval and --test."
-                )
-            by_split[split] = name
-    if "train" not in by_split:
-        raise UserError(
-            f"{folder} has no file with 'train' in its name. Name the files with "
-            "--train, --eval and --test."
-        )
-    return {split: os.path.join(folder, name) for split, name in by_split.items()}
+    for split, pattern in _SPLITS.items():
+        names = [n for n in sorted(os.listdir(folder)) if pattern.search(n.lower())]
+        if len(names) > 1 or (split == "train" and not names):
+            raise UserError(
+                f"{folder} has {' and '.join(names) or 'no file'} for {split}, and "
+                "needs one. Name the files with --train, --eval and --test."
+            )
+        if names:
+            by_split[split] = os.path.join(folder, names[0])
+    return by_split
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:

@@ -153,27 +153,6 @@ class SpanHead(Serializable, keras.layers.Layer):
             logits.append(_dense(inner, self.end)[..., 0])
         return tf.stack(logits, axis=1)[:, : last + 1]
 
-    def compute_output_spec(
-        self, hidden: Any, inputs: Any, *, training: bool = False, seed: Any = None
-    ) -> dict[str, keras.KerasTensor]:
-        """Returns the output spec of ``call``."""
-        batch, length = hidden.shape[:2]
-
-        def spec(*shape: int | None, dtype: str = "float32") -> keras.KerasTensor:
-            return keras.KerasTensor(shape, dtype=dtype)
-
-        outputs = {"null_logits": spec(batch)} if self.answerability else {}
-        if "start_positions" in inputs:
-            logits = spec(batch, length)
-            return {"start_logits": logits, "end_logits": logits, **outputs}
-        return {
-            "start_index": spec(batch, None, dtype="int32"),
-            "start_log_probs": spec(batch, None),
-            "end_index": spec(batch, None, None, dtype="int32"),
-            "end_log_probs": spec(batch, None, None),
-            **outputs,
-        }
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class IndependentSpanHead(SpanHead):

@@ -146,10 +146,7 @@ class SquadSource:
                     f"{path}: question {item['id']!r} has no answer; use --task=squad2."
                 )
         return Question(
-            str(item["id"]),
-            item["question"],
-            paragraph["context"],
-            answers,
+            str(item["id"]), item["question"], paragraph["context"], answers
         )
 
 
@@ -171,13 +168,13 @@ def encoded(text: str) -> bytes:
     return re.sub("[\ud800-\udfff]", "\ufffd", text).encode()
 
 
-def find_squad_files(folder: str, version: str) -> dict[str, list[str]]:
+def find_squad_files(folder: str, version: str) -> dict[str, str]:
     """Finds train-v1.1.json, or else train.json; the same for dev and test."""
-    by_split: dict[str, list[str]] = {}
+    by_split: dict[str, str] = {}
     for split, end in itertools.product(("train", "dev", "test"), ("", f"-v{version}")):
         path = os.path.join(folder, f"{split}{end}.json")
         if os.path.isfile(path):
-            by_split[split] = [path]
+            by_split[split] = path
     if "train" not in by_split:
         raise UserError(
             f"{folder} has neither train-v{version}.json nor train.json: name the "

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from electra_tf.data import paths
@@ -91,7 +91,7 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
             )
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns " (did you mean 'label'?)" for the closest known name, or ""."""
     close = difflib.get_close_matches(name, known, 1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -24,14 +24,7 @@ from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.tasks import metrics
-from electra_tf.tasks.base import (
-    Ragged,
-    Rows,
-    Scores,
-    Task,
-    check_choice,
-    keras_reduction,
-)
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task, check_choice
 from electra_tf.tasks.encoding import joined, padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.sentences import (
@@ -218,7 +211,8 @@ class Tagging(Task):
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         """Returns the cross-entropy, a sum or mean over the words."""
-        if keras_reduction(reduction) == "sum":
+        check_choice("reduction", reduction, ("sum", "mean"))
+        if reduction == "sum":
             return keras.losses.SparseCategoricalCrossentropy(
                 from_logits=True, reduction="sum"
             )

@@ -22,14 +22,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
-from electra_tf.tasks.base import (
-    Example,
-    Rows,
-    Scores,
-    Task,
-    check_choice,
-    keras_reduction,
-)
+from electra_tf.tasks.base import Example, Rows, Scores, Task, check_choice
 from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
 from electra_tf.tasks.tables import did_you_mean
@@ -296,7 +289,7 @@ class Classification(LabeledTask):
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         """Returns the softmax cross-entropy."""
         return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction=keras_reduction(reduction)
+            from_logits=True, reduction=reduction
         )
 
     def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
@@ -413,7 +406,6 @@ class MultiLabel(LabeledTask):
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         """Returns the binary cross-entropy, averaged over the labels."""
-        reduction = keras_reduction(reduction)
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
     def answers(self, logits: tf.Tensor) -> tf.Tensor:
@@ -514,7 +506,7 @@ class Regression(TextTask):
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         """Returns the mean squared error of the scaled labels."""
-        return keras.losses.MeanSquaredError(reduction=keras_reduction(reduction))
+        return keras.losses.MeanSquaredError(reduction=reduction)
 
     def answers(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns predictions on the scale of the labels, float32 [N]."""

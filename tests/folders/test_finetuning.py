@@ -27,9 +27,9 @@ def mood(tmp_path_factory):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"labels": ["a", "b"]}, "needs a ClassificationHead with 2, and the model"),
+        ({"labels": ["a", "b"]}, "needs a ClassificationHead with 2 outputs, and the"),
         ({"labels": ["a", "b", 3]}, "expected .*str"),
-        ({"kind": "tagging"}, "needs a TaggingHead with 3, and the model has a"),
+        ({"kind": "tagging"}, "needs a TaggingHead with 3 outputs, and the"),
         ({"kind": "question_answering"}, "needs a SpanHead, and the model has a"),
         ({"kind": "regression"}, "has a .* with 3 outputs"),
     ],

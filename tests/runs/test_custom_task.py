@@ -11,7 +11,6 @@ import pytest
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
 from electra_tf.tasks import ClassificationHead, Rows, Task, saved
-from electra_tf.tasks.base import keras_reduction
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
 from tests.runs.common import config
@@ -27,6 +26,7 @@ class Praise(Task):
     limit: float = 0.5
 
     kind = "praise"
+    test_splits = ()
     main_metric = "hits"
 
     def featurize(self, examples, tokenizer, max_seq_length, *, training=False):
@@ -40,7 +40,6 @@ class Praise(Task):
         return ClassificationHead(encoder.hidden_size, 1, pooling="mean")
 
     def loss(self, reduction="sum"):
-        reduction = keras_reduction(reduction)
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
     def decode(self, outputs, rows, examples):
@@ -56,7 +55,7 @@ class Praise(Task):
 
 def test_a_task_of_ones_own_trains_and_loads(pretrained, tmp_path):
     dev = common.sentiment(12, offset=32)
-    task = Praise(source=common.splits(train=common.sentiment(32), dev=dev), limit=0.4)
+    task = Praise(source={"train": common.sentiment(32), "dev": dev}.get, limit=0.4)
     values = {"encoder": pretrained, "output_dir": str(tmp_path / "out"), "epochs": 1.0}
     values |= {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 3e-3}
 

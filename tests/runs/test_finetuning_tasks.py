@@ -60,12 +60,7 @@ def tagged(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tagged")
     train, dev = columns(folder / "a.txt", 32), columns(folder / "b.txt", 8)
     report = run(
-        pretrained,
-        folder / "run",
-        task="chunking",
-        train=train,
-        eval=dev,
-        epochs=12.0,
+        pretrained, folder / "run", task="chunking", train=train, eval=dev, epochs=12.0
     )
     return folder / "run", report
 

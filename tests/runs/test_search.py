@@ -31,23 +31,25 @@ class Killed(BaseException):
     """Ends a search immediately, as a signal does."""
 
 
-def toy(folder, *, trials=9, first=FIRST, killed_at=None, greater=True):
+def searching(folder, axes, first, trials, score, *, greater=True):
     """Runs a search with known scores; returns search, trials and log lines."""
     said = []
-    search = Search(
-        *(AXES, first, trials, 5, "accuracy", greater, {"held_out": 20}, folder),
-        log=said.append,
-    )
+    about = {"held_out": 20}
+    options = (axes, first, trials, 5, "accuracy", greater, about, folder)
+    search = Search(*options, log=said.append)
+    done = search(lambda number, values: Trial(values, score(number, values)))
+    return search, done, said
 
-    def attempt(number, values):
+
+def toy(folder, *, trials=9, first=FIRST, killed_at=None, greater=True):
+    def score(number, values):
         if number == killed_at:
             raise Killed
-        score = abs(math.log(values["learning_rate"] / 1e-3)) + abs(
-            values["epochs"] - 4
-        )
-        return Trial(values, -score if greater else score)
+        rate, epochs = values["learning_rate"], values["epochs"]
+        distance = abs(math.log(rate / 1e-3)) + abs(epochs - 4)
+        return -distance if greater else distance
 
-    return search, search(attempt), said
+    return searching(folder, AXES, first, trials, score, greater=greater)
 
 
 def without_time(trials):
@@ -93,10 +95,9 @@ def test_a_search_is_longer_with_more_trials_and_may_look_for_the_least(tmp_path
 
 def test_nothing_is_tried_twice(tmp_path):
     """The search ends after one trial of each value."""
-    said, axis = [], Axis("epochs", values=(2.0, 4.0, 8.0))
-    common = (9, 0, "accuracy", True, {}, tmp_path)
-    search = Search([axis], {"epochs": 4.0}, *common, log=said.append)
-    done = search(lambda number, values: Trial(values, -values["epochs"]))
+    axes = [Axis("epochs", values=(2.0, 4.0, 8.0))]
+    options = axes, {"epochs": 4.0}, 9, lambda number, values: -values["epochs"]
+    search, done, said = searching(tmp_path, *options)
     assert sorted(trial.values["epochs"] for trial in done) == [2, 4, 8]
     assert done[search.best(done)].values == {"epochs": 2.0}
     assert "search: there are no other values to try" in said
@@ -122,24 +123,19 @@ def test_a_search_that_cannot_go_on_is_named(tmp_path, change, message):
 
 def test_a_trial_that_diverged_is_the_worst(tmp_path):
     """The score is NaN, also on disk, and the search continues."""
-    axis = Axis("learning_rate", 1e-5, 1e-2, is_log=True)
-    first = {"learning_rate": 1e-3}
-    common = (0, "pearson", True, {}, tmp_path)
+    axes, first = AXES[:1], {"learning_rate": 1e-3}
     scores = [math.nan, 20.0, math.inf, 30.0]
 
-    def fail(constant):
-        raise AssertionError(f"{constant} is no JSON")
-
     def search(trials):
-        made = Search([axis], first, trials, *common, log=lambda line: None)
-        return made, made(lambda number, values: Trial(values, scores[number]))
+        return searching(tmp_path, axes, first, trials, lambda n, values: scores[n])
 
     search(2)
-    stored = json.loads((tmp_path / "search.json").read_text(), parse_constant=fail)
+    path = tmp_path / "search.json"
+    stored = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert stored["trials"][0].pop("score", 0) is None
     # The score may be absent.
-    (tmp_path / "search.json").write_text(json.dumps(stored))
-    made, done = search(4)
+    path.write_text(json.dumps(stored))
+    made, done, _ = search(4)
     np.testing.assert_array_equal([trial.score for trial in done], scores)
     assert made.best(done) == 3
 

@@ -25,11 +25,7 @@ class Killed(BaseException):
 
 
 def watch(**values):
-    defaults = {
-        "log": lambda line: None,
-        "record": lambda values: None,
-        "log_steps": 2,
-    }
+    defaults = {"log": lambda line: None, "record": lambda values: None, "log_steps": 2}
     return Watch(**{**defaults, **values})
 
 

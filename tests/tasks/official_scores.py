@@ -19,10 +19,7 @@ from pathlib import Path
 
 PATH = Path(__file__).parent / "official_scores.json"
 THRESHOLD = -2.75
-SQUAD_FILES = {
-    "dev-v1.1.rebuilt.json": "v1",
-    "cs224n-dev-v2.0.json": "v2",
-}
+SQUAD_FILES = {"dev-v1.1.rebuilt.json": "v1", "cs224n-dev-v2.0.json": "v2"}
 _WORDS = (
     *("the", "The", "a", "an", "An", "of", "in", "Denver", "Broncos", "1973", "U.S."),
     *("A-bomb", "caf\u00e9", "\u20ac3,000", "don't", "\u2013", "\u4e2d\u6587", "(cat)"),

@@ -89,10 +89,10 @@ def test_lone_surrogates_are_dropped():
     assert ids[0].tolist() == ids[1].tolist()
 
 
-def reference_rows(pieces, room, long_texts):
-    """Encodes one text in plain Python."""
-    if len(pieces) <= room or long_texts == "cut":
-        return [pieces[:room]]
+def reference_windows(pieces, room):
+    """Splits one text in plain Python."""
+    if len(pieces) <= room:
+        return [pieces]
     count = -(-len(pieces) // room)
     begins = [n * (len(pieces) - room) // (count - 1) for n in range(count)]
     assert begins[-1] == len(pieces) - room
@@ -111,21 +111,20 @@ def test_batches_of_windows_have_one_structure():
         np.testing.assert_allclose(weights, 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("long_texts", ["cut", "windows"])
-def test_long_texts(long_texts):
+def test_windows_of_long_texts():
     tokenizer = common.tokenizer()
     texts = ["", "good movie", "a b c d e f", "a b c d e f g", "q r s t u v w x y " * 3]
     room, vocabulary = 6, tokenizer.vocabulary
-    rows, owners = encode_texts(tokenizer, [texts], room + 2, long_texts)
+    rows, owners = encode_texts(tokenizer, [texts], room + 2, "windows")
     expected, whose = [], []
     for number, ids in enumerate(tokenizer.encode(texts)):
-        found = reference_rows(ids.tolist(), room, long_texts)
+        found = reference_windows(ids.tolist(), room)
         expected += [[vocabulary.cls_id, *row, vocabulary.sep_id] for row in found]
         whose += [number] * len(found)
     assert owners.tolist() == whose
     ids = rows["input_ids"]
     assert [ids[row].tolist() for row in range(len(ids))] == expected
-    served = encode_tensors(tokenizer, [tf.constant(texts)], room + 2, long_texts)
+    served = encode_tensors(tokenizer, [tf.constant(texts)], room + 2, "windows")
     assert served["example"].numpy().tolist() == whose
     real = served["input_mask"].numpy() > 0
     parts = zip(served["input_ids"].numpy(), real, strict=True)

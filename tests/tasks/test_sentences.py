@@ -4,13 +4,8 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.tasks.sentences import (
-    SentenceSource,
-    find_files,
-    is_span_tag,
-    spans,
-)
-from tests.tasks.common import span_scores
+from electra_tf.tasks.sentences import SentenceSource, find_files, is_span_tag, spans
+from tests.tasks.common import span_scores, write
 
 CHUNKS = "He PRP B-NP\nruns VBZ B-VP\n. . O\n\nIt PRP B-NP\n"
 CONLLU = """\
@@ -28,17 +23,11 @@ CONLLU = """\
 
 def source(path, *, word="0", tag="-1", unlabeled=()):
     return SentenceSource(
-        files={"train": str(path), "test": str(path)},
+        files={"train": path, "test": path},
         word_column=word,
         tag_column=tag,
         unlabeled=unlabeled,
     )
-
-
-def write(folder, name, text):
-    path = folder / name
-    path.write_bytes(text.encode())
-    return path
 
 
 def test_columns_separated_by_spaces(tmp_path):
@@ -118,7 +107,6 @@ def test_documents_begin_with_or_without_blank_lines(tmp_path, text):
     [
         ("a\tO\nb\t\n", "line 2: the tag is empty"),
         ("a O\nb\n", "line 2: the word 'b' is its own tag.*1 columns.*--tag_column=-1"),
-        ("", "empty"),
         ("-DOCSTART- O\n", "x.conll has no words"),
     ],
 )
@@ -140,9 +128,6 @@ def test_bad_columns_and_tables_are_named(tmp_path):
         source(path, word="word", tag="tags")("train")
     with pytest.raises(FileNotFoundError, match="--dev"):
         source(path)("dev")
-    (tmp_path / "latin.txt").write_bytes("caf\xe9 O".encode("latin1"))
-    with pytest.raises(ValueError, match="not UTF-8 at byte 3"):
-        source(tmp_path / "latin.txt")("train")
 
 
 def test_files_are_found_by_what_their_names_say(tmp_path):
@@ -155,10 +140,10 @@ def test_files_are_found_by_what_their_names_say(tmp_path):
         "test": "eng.testb",
     }
     write(tmp_path, "my-train.txt", "a O")
-    with pytest.raises(ValueError, match=r"two files for train: eng.train"):
+    with pytest.raises(ValueError, match=r"has eng.train and my-train.txt"):
         find_files(str(tmp_path))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="no file with 'train'"):
+    with pytest.raises(ValueError, match="has no file for train"):
         find_files(str(tmp_path / "empty"))
 
 

@@ -3,25 +3,13 @@ import json
 import numpy as np
 import pytest
 
-from electra_tf.tasks.squad import (
-    SquadSource,
-    best_threshold,
-    find_squad_files,
-)
+from electra_tf.tasks.squad import SquadSource, best_threshold, find_squad_files
+from tests.tasks import common
 
 
 def write(folder, *paragraphs, name="x.json"):
-    data = [
-        {
-            "title": "t",
-            "paragraphs": [
-                dict(zip(("context", "qas"), p, strict=True)) for p in paragraphs
-            ],
-        }
-    ]
-    path = folder / name
-    path.write_text(json.dumps({"version": "v", "data": data}))
-    return str(path)
+    written = [{"context": context, "qas": asked} for context, asked in paragraphs]
+    return common.write(folder, name, json.dumps({"data": [{"paragraphs": written}]}))
 
 
 def question(name, *answers, **more):
@@ -75,7 +63,6 @@ def test_bad_files_are_named(tmp_path):
     for text, message in (
         ('{"data": [{"paragraph": []}]}', "layout of SQuAD.*: paragraphs is missing"),
         ("{", "not JSON"),
-        ("", "empty"),
     ):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(ValueError, match=message):
@@ -98,8 +85,8 @@ def test_official_names_come_before_short_ones(tmp_path):
     for name in ("train.json", "train-v1.1.json", "dev.json", "dev-v2.0.json"):
         (tmp_path / name).touch()
     found = find_squad_files(str(tmp_path), "1.1")
-    assert found["train"] == [str(tmp_path / "train-v1.1.json")]
-    assert found["dev"] == [str(tmp_path / "dev.json")]
+    assert found["train"] == str(tmp_path / "train-v1.1.json")
+    assert found["dev"] == str(tmp_path / "dev.json")
     assert "test" not in found
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"neither train-v2.0.json nor train.json"):
