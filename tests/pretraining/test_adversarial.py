@@ -265,7 +265,7 @@ def test_forbidden_tokens_have_no_gradient_and_no_nan():
     with tf.GradientTape() as tape:
         tape.watch(logits)
         one_hots = straight_through(
-            perturbed_logits(logits, sampled, NOISE_SEED), sampled, 1.0
+            perturbed_logits(logits, sampled, NOISE_SEED), sampled, 1.0, -2.0
         )
         value = tf.reduce_sum(one_hots * random_logits(seed=6))
     gradient = tape.gradient(value, logits).numpy()

@@ -32,9 +32,6 @@ def test_generators_without_a_network():
     logs = tiny.scores(model, [batch])
     expected = trivial_scores(counts, [tiny.numpy(batch)], logs)["generator_loss"]
     assert logs["generator_loss"] == pytest.approx(expected, rel=1e-5)
-    for wrong in (np.ones(4), np.zeros(tiny.VOCAB)):
-        with pytest.raises(ValueError, match="counts of the 97 tokens"):
-            generator.set_counts(wrong)
 
 
 def test_temperature_follows_the_step_and_is_logged():
