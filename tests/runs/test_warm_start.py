@@ -416,7 +416,7 @@ def test_plain_tables_do_not_fit_borrowed_ones(trained):
 def test_a_generator_that_is_missing_or_does_not_fit_is_named(tmp_path):
     frozen = ["--freeze_generator", "--sharing=nes"]
     config = parse(*SMALL, *frozen, f"--generator_init_from={tmp_path}")
-    model = built(*frozen)
+    model = built("--sharing=nes")
     data = types.SimpleNamespace(vocabulary=None)
     with pytest.raises(ValueError, match=r"there is no .*generator\.keras"):
         warm_start.check(config)
