@@ -8,7 +8,6 @@ Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -20,10 +19,7 @@ _CHUNK_LOGITS = 1 << 24
 
 
 def cross_entropy(
-    rows: tf.Tensor,
-    table: tf.Tensor,
-    bias: tf.Tensor,
-    ids: tf.Tensor,
+    rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, ids: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Negative log-likelihood of one id per row under softmax(rows @ table^T + bias).
 
@@ -59,7 +55,15 @@ def log_normalizer(
     # Even chunks minimize the padding of the last one.
     number = -(-least // limit)
     size = -(-least // number)
-    cut = functools.partial(_cut, number=number, size=size)
+
+    def cut(values: tf.Tensor) -> tf.Tensor:
+        """Splits [R, ...] into [number, C, ...], padded with zeros."""
+        padding = [[0, number * size - count], *([0, 0] for _ in values.shape[1:])]
+        return tf.reshape(tf.pad(values, padding), [-1, size, *values.shape[1:]])
+
+    def join(chunks: tf.Tensor) -> tf.Tensor:
+        """Undoes ``cut``."""
+        return tf.reshape(chunks, [-1, *chunks.shape[2:]])[:count]
 
     @tf.custom_gradient
     def run(
@@ -71,27 +75,13 @@ def log_normalizer(
             row_slopes, table_slope, bias_slope = _backward(
                 cut(rows), normalizers, cut(upstream), table, bias
             )
-            return _join(row_slopes, count), table_slope, bias_slope
+            return join(row_slopes), table_slope, bias_slope
 
-        return (_join(normalizers, count), _join(best, count)), gradient
+        return (join(normalizers), join(best)), gradient
 
     # Custom gradients cannot capture variables.
     tensors = map(tf.convert_to_tensor, (rows, table, bias))
     return run(*(tf.cast(tensor, tf.float32) for tensor in tensors))
-
-
-def _cut(
-    values: tf.Tensor, number: int | tf.Tensor, size: int | tf.Tensor
-) -> tf.Tensor:
-    """Splits [R, ...] into [``number`` of chunks, C, ...], padded with zeros."""
-    missing = number * size - known_shape(values)[0]
-    padding = [[0, missing], *([0, 0] for _ in values.shape[1:])]
-    return tf.reshape(tf.pad(values, padding), [-1, size, *values.shape[1:]])
-
-
-def _join(chunks: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
-    """Undoes ``_cut``."""
-    return tf.reshape(chunks, [-1, *chunks.shape[2:]])[:count]
 
 
 def _forward(

@@ -37,9 +37,6 @@ class Dropout(Serializable, keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = check_rate(rate, "rate")
 
-    def build(self, input_shape: tuple | None = None) -> None:
-        """Creates no variables."""
-
     def call(
         self,
         inputs: tf.Tensor,

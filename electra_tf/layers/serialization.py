@@ -37,7 +37,7 @@ class Serializable:
         except NotImplementedError:
             # Keras's abstract schedule has no config.
             config = {}
-        for name in _argument_names(type(self)):
+        for name in argument_names(type(self)):
             value = getattr(self, name)
             config[name] = list(value) if isinstance(value, tuple) else value
         return config
@@ -98,7 +98,7 @@ def number_shared_objects(config: Any) -> Any:
 
 
 @functools.cache
-def _argument_names(cls: type) -> tuple[str, ...]:
+def argument_names(cls: type) -> tuple[str, ...]:
     """Returns the names of the constructor's arguments, base classes first."""
     names: list[str] = []
     for each in cls.__mro__[: cls.__mro__.index(Serializable)]:

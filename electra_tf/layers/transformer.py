@@ -28,7 +28,7 @@ from electra_tf.layers.randomness import (
     per_row,
     split_seed,
 )
-from electra_tf.layers.serialization import Serializable
+from electra_tf.layers.serialization import Serializable, argument_names
 
 
 def check_heads(hidden_size: int, num_heads: int) -> None:
@@ -74,15 +74,8 @@ class BlockOptions(Serializable):
 
     def block_options(self) -> dict[str, Any]:
         """Returns these arguments and the dtype policy, for a sublayer."""
-        return {
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": self.activation,
-            "direction": self.direction,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "initializer_range": self.initializer_range,
-            "dtype": self.dtype_policy,
-        }
+        options = {name: getattr(self, name) for name in argument_names(BlockOptions)}
+        return {**options, "dtype": self.dtype_policy}
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

@@ -60,19 +60,6 @@ class RewardBaseline(keras.layers.Layer):
         rows = tf.cast(hidden, tf.float32)
         return tf.squeeze(tf.matmul(rows, tf.cast(self.reward_kernel, tf.float32)), -1)
 
-    @staticmethod
-    def value(baseline_logits: tf.Tensor) -> tf.Tensor:
-        """Returns the baseline b, in nats, from its logits."""
-        return tf.nn.softplus(-baseline_logits)
-
-    @staticmethod
-    def loss(baseline_logits: tf.Tensor, reward: tf.Tensor) -> tf.Tensor:
-        """Returns the cross-entropy of sigmoid(logits) to exp(-reward).
-
-        exp(-reward) is the discriminator's probability of the correct label.
-        """
-        return losses.binary_cross_entropy(tf.exp(-reward), baseline_logits)
-
 
 class _AdversarialElectra(Electra):
     """Base class of the adversarial models: mixture weight, reward and metrics."""
@@ -202,7 +189,7 @@ class ReinforceElectra(_AdversarialElectra):
         predicted = corrupted.predicted
         states = tf.stop_gradient(gather_positions(predicted.hidden, positions))
         baseline_logits = tf.reshape(self.baseline(states), known_shape(positions))
-        baseline = self.baseline.value(baseline_logits)
+        baseline = tf.nn.softplus(-baseline_logits)
         self._baseline_value.update_state(baseline, weights)
 
         policy = self.sampler.distribution(
@@ -211,10 +198,10 @@ class ReinforceElectra(_AdversarialElectra):
         surprise = losses.token_cross_entropy(policy, corrupted.sampled_ids)
         # The gradient is -(R - b) grad log p_G (Williams, 1992), with none for R and b.
         policy_values = tf.stop_gradient(reward - baseline) * surprise
-        values = (
-            self._adversarial_factor() * policy_values
-            + self.generator_weight * self.baseline.loss(baseline_logits, reward)
-        )
+        # exp(-R) is the discriminator's probability of the correct label.
+        baseline_values = losses.binary_cross_entropy(tf.exp(-reward), baseline_logits)
+        values = self._adversarial_factor() * policy_values
+        values += self.generator_weight * baseline_values
         likelihood, detection = self._weighted_losses(rtd_logits, corrupted, totals)
         policy_term = losses.weighted_mean(values, weights, totals["masked"])
         return [likelihood, policy_term, detection]
@@ -264,18 +251,20 @@ class GumbelElectra(_AdversarialElectra):
             corrupted.predicted.logits, batch["masked_lm_ids"], self.step
         )
         perturbed = perturbed_logits(logits, sampled_ids, fold_in(seed, RELAXATION))
-        one_hots = straight_through(perturbed, sampled_ids, self.gumbel_temperature)
         # Converts a mean over the positions of L_disc to a mean over masked slots (J).
         count = "tokens" if self.objective.positions == "all" else "masked"
         scale = tf.math.divide_no_nan(
             self._adversarial_factor() * totals[count],
             self.discriminator_weight * totals["masked"],
         )
+        one_hots = straight_through(
+            perturbed, sampled_ids, self.gumbel_temperature, -scale
+        )
         # Word embeddings [B, S, E] of the discriminator; masked slots use one-hots.
         embeddings = self.discriminator.embeddings
         seen = embeddings.words(corrupted.inputs["input_ids"])
         words = put_rows(
-            tf.tensordot(reverse_gradient(one_hots, scale), embeddings.word_table(), 1),
+            tf.tensordot(one_hots, embeddings.word_table(), 1),
             batch["masked_lm_positions"],
             batch["masked_lm_weights"] > 0,
             tf.where(corrupted.is_masked[..., tf.newaxis], 0.0, seen),
@@ -318,29 +307,19 @@ def perturbed_logits(
 
 
 def straight_through(
-    perturbed: tf.Tensor, sampled_ids: tf.Tensor, temperature: float
+    perturbed: tf.Tensor, sampled_ids: tf.Tensor, temperature: float, scale: tf.Tensor
 ) -> tf.Tensor:
-    """Returns one-hots of the samples with the gradient of softmax(perturbed / tau).
+    """Returns one-hots with the gradient of ``scale * softmax(perturbed / tau)``.
 
-    A lower temperature lowers the bias of the gradient and raises its variance.
+    A lower temperature tau lowers the bias of the gradient and raises its variance.
     """
     hard = tf.one_hot(sampled_ids, perturbed.shape[-1], dtype=tf.float32)
 
     @tf.custom_gradient
     def one_hot_of(soft: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        return tf.identity(hard), tf.identity
+        return tf.identity(hard), lambda upstream: scale * upstream
 
     return one_hot_of(tf.nn.softmax(perturbed / temperature))
-
-
-def reverse_gradient(values: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Returns ``values`` and multiplies their gradient by ``-scale``."""
-
-    @tf.custom_gradient
-    def unchanged(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        return tf.identity(inputs), lambda upstream: -scale * upstream
-
-    return unchanged(values)
 
 
 def put_rows(

@@ -247,20 +247,6 @@ def remaining(phases: Sequence[Phase], done: int) -> Iterator[tuple[Phase, int, 
             yield phase, max(begin, done), end
 
 
-def copy_weights(source: keras.Model, target: keras.Model) -> None:
-    """Copies the weights of an equal model; raises ValueError if the sizes differ."""
-    theirs, own = learned_weights(source), learned_weights(target)
-    shapes = [[tuple(v.shape) for v in each] for each in (theirs, own)]
-    if shapes[0] != shapes[1]:
-        pairs = zip(*shapes, strict=False)
-        one = next((f": {a} against {b}" for a, b in pairs if a != b), "")
-        raise ValueError(
-            f"{source.name} and {target.name} differ in layers or sizes{one}."
-        )
-    for a, b in zip(theirs, own, strict=True):
-        b.assign(a.numpy())
-
-
 def learned_weights(model: keras.Model) -> list[keras.Variable]:
     """Returns all learned variables, frozen or not, without counters and seeds."""
     return [v for v in model.weights if "float" in str(v.dtype)]

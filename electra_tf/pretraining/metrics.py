@@ -142,11 +142,7 @@ def trivial_scores(
         logs: the held-out metrics, which also have the base rates.
         mask_id: id of [MASK] if the generator reads masked text. Adds the scores of
             copying visible tokens, with the suffix COPYING.
-
-    Raises ValueError if the training text has no tokens.
     """
-    if counts.sum() == 0:
-        raise ValueError("The training text has no tokens.")
     targets, shown = [], []
     for batch in batches:
         used = batch["masked_lm_weights"] > 0

@@ -36,10 +36,7 @@ Baselines = Mapping[str, float]
 
 
 def plot_curves(
-    metrics_jsonl: files.AnyPath,
-    png_path: files.AnyPath,
-    *,
-    baselines: Baselines | None = None,
+    metrics_jsonl: files.AnyPath, png_path: files.AnyPath, baselines: Baselines
 ) -> None:
     """Plots the metrics of a run, one panel per group, into a PNG.
 
@@ -48,7 +45,7 @@ def plot_curves(
     ``metrics_jsonl``, written by a ``MetricsLog``, has no metric to draw.
     """
     rows = files.read_json_lines(metrics_jsonl)
-    figure = _figure(rows, baselines or {}, metrics_jsonl)
+    figure = _figure(rows, baselines, metrics_jsonl)
     title = f"Metrics of {Path(metrics_jsonl).absolute().parent.name}"
     figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
     with files.replacing(png_path) as part:

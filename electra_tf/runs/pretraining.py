@@ -408,7 +408,7 @@ def finish(run: Run) -> None:
     files.write_text(folder.path / layout.CARD, card)
     if folder.metrics():
         curves = folder.path / layout.CURVES
-        plot_curves(folder.path / layout.METRICS, curves, baselines=baselines)
+        plot_curves(folder.path / layout.METRICS, curves, baselines)
     if run.held_out is not None:
         tokens = [cli.visible(token) for token in run.data.vocabulary.tokens]
         sample = text_sample(run.model, tokens, run.held_out)

@@ -30,9 +30,6 @@ from electra_tf.features import derive_inputs
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
 
-# Token ids and mask [B, S] -> scores [B, S].
-_Scorer = Callable[[dict[str, tf.Tensor]], tf.Tensor]
-
 _CLASSES = {
     "detection": ReplacedTokenDetector,
     "energy": EnergyModel,
@@ -139,8 +136,8 @@ def row_scores(
     return scores
 
 
-def _scorer(method: str, model: keras.Model, mask_id: int) -> _Scorer:
-    """Returns the traced function of a method."""
+def _scorer(method: str, model: keras.Model, mask_id: int) -> Callable:
+    """Returns the traced function of a method: inputs to scores [B, S] or [B, 1]."""
 
     def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         if method == "detection":

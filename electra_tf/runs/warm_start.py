@@ -33,7 +33,7 @@ from electra_tf.folders.pretraining import (
 )
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
-from electra_tf.pretraining.base import copy_weights, learned_weights
+from electra_tf.pretraining.base import learned_weights
 from electra_tf.training.checkpoints import LoadReport, load_weights, named_variables
 
 _SIZES = (
@@ -264,14 +264,16 @@ def _load_generator(
             f"--generator_init_from={source}: the generator has another vocabulary. "
             f"Pass --vocab_file={folder.path / VOCABULARY} and rebuild the records."
         )
-    try:
-        copy_weights(models.load(file, keras.Model), generator)
-    except ValueError as error:
+    loaded = models.load(file, keras.Model)
+    if misfit := _misfit(file, generator, loaded):
         raise UserError(
-            f"--generator_init_from={source} does not fit: {error} Set "
+            f"--generator_init_from={source} does not fit: {misfit}. Set "
             "--generator_hidden_size, --generator_layers and --embedding_size to its "
             "sizes."
-        ) from error
+        )
+    pairs = zip(learned_weights(generator), learned_weights(loaded), strict=True)
+    for own, other in pairs:
+        own.assign(other.numpy())
 
 
 def load(init_from: str, model: PretrainingModel) -> LoadReport:
@@ -311,11 +313,18 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         if name == "encoder" and all(id(v) in values for v in learned_weights(part)):
             continue
         loaded = models.load(file, TextEncoder if name == "encoder" else keras.Model)
-        misfits = _misfits(file, part, loaded)
-        if misfits and name == "generator" and len(saved) > 1:
-            unfit = (name,)
-        else:
-            wrong += misfits or _collect(file, part, loaded, values)
+        if misfit := _misfit(file, part, loaded):
+            if name == "generator" and len(saved) > 1:
+                unfit = (name,)
+            else:
+                wrong.append(misfit)
+            continue
+        pairs = zip(learned_weights(part), learned_weights(loaded), strict=True)
+        for variable, other in pairs:
+            value = other.numpy()
+            _, known = values.setdefault(id(variable), (variable, value))
+            if not np.array_equal(known, value):
+                wrong.append(f"{file.name}: {other.path} differs from another model's")
     if wrong:
         raise UserError(
             f"{init_from} does not fit the model of this run: {'; '.join(wrong[:5])}. "
@@ -339,20 +348,20 @@ def _optional(name: str) -> str | None:
     return name.rpartition("/")[0] if is_head else None
 
 
-def _misfits(path: Path, part: keras.Model, loaded: keras.Model) -> list[str]:
-    """Lists the first difference of the variables of ``loaded`` and ``part``."""
+def _misfit(path: Path, part: keras.Model, loaded: keras.Model) -> str:
+    """Names the first difference of the variables of ``loaded`` and ``part``, or ""."""
     # Shapes do not depend on the number of heads.
     heads, own_heads = (
         getattr(getattr(model, "encoder", model), "num_heads", None)
         for model in (loaded, part)
     )
     if heads != own_heads:
-        return [f"{path.name}: num_heads {heads}, this run has {own_heads}"]
+        return f"{path.name}: num_heads {heads}, this run has {own_heads}"
     pairs = itertools.zip_longest(
         *map(_shapes, (loaded, part)), fillvalue="no more variables"
     )
     wrong = (f"{path.name}: {a}, this run has {b}" for a, b in pairs if a != b)
-    return [*itertools.islice(wrong, 1)]
+    return next(wrong, "")
 
 
 def _shapes(model: keras.Model) -> list[str]:
@@ -360,20 +369,3 @@ def _shapes(model: keras.Model) -> list[str]:
     return [
         f"{v.path.rpartition('/')[2]} {list(v.shape)}" for v in learned_weights(model)
     ]
-
-
-def _collect(
-    path: Path,
-    part: keras.Model,
-    loaded: keras.Model,
-    values: dict[int, tuple[keras.Variable, np.ndarray]],
-) -> list[str]:
-    """Adds a value per variable of ``part``; returns variables with two values."""
-    wrong = []
-    pairs = zip(learned_weights(part), learned_weights(loaded), strict=True)
-    for variable, other in pairs:
-        value = other.numpy()
-        _, known = values.setdefault(id(variable), (variable, value))
-        if not np.array_equal(known, value):
-            wrong.append(f"{path.name}: {other.path} differs from the other model's")
-    return wrong

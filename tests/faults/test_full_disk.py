@@ -75,7 +75,7 @@ def curves(path):
     rows = [{"step": step, "loss": 1.0 / step} for step in range(1, 50)]
     metrics = path.parent.parent / "metrics.jsonl"
     files.write_json_lines(metrics, rows)
-    plot_curves(metrics, path)
+    plot_curves(metrics, path, {})
 
 
 WRITERS = {

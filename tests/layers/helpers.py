@@ -20,10 +20,8 @@ def check_config(layer):
     serialized = keras.saving.serialize_keras_object(layer)
     restored = keras.saving.deserialize_keras_object(serialized)
     assert type(restored) is type(layer)
-    assert (
-        keras.saving.serialize_keras_object(restored)["config"]
-        == (serialized["config"])
-    )
+    again = keras.saving.serialize_keras_object(restored)
+    assert again["config"] == serialized["config"]
     return restored
 
 

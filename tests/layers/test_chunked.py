@@ -9,19 +9,8 @@ from electra_tf.layers import chunked
 ROWS, VOCAB, SIZE = 23, 50, 6
 
 
-@pytest.fixture
-def chunk(monkeypatch):
-    """Sets the number of rows per chunk; None keeps the default."""
-
-    def rows_per_chunk(size):
-        if size:
-            monkeypatch.setattr(chunked, "_CHUNK_LOGITS", size * VOCAB)
-
-    return rows_per_chunk
-
-
-def values(seed=0):
-    rng = np.random.default_rng(seed)
+def values():
+    rng = np.random.default_rng(0)
     shapes = ((ROWS, SIZE), (VOCAB, SIZE), (VOCAB,))
     return [tf.constant(rng.normal(size=s) * 2, tf.float32) for s in shapes]
 
@@ -49,10 +38,10 @@ def expected_results(ids=None):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("chunk_size", [1, 4, None])
-def test_results_and_gradients_equal_numpy(chunk, chunk_size, jit_compile):
+@pytest.mark.parametrize("chunk_size", [1, 4, ROWS])
+def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile):
     """Half of the ids are the most probable ones."""
-    chunk(chunk_size)
+    monkeypatch.setattr(chunked, "_CHUNK_LOGITS", chunk_size * VOCAB)
     rows, table, bias = (t.numpy() for t in values())
     best = (rows @ table.T + bias).argmax(1)
     ids = np.where(np.arange(ROWS) % 2, best, (best + 1) % VOCAB).astype(np.int32)
@@ -76,9 +65,9 @@ def test_results_and_gradients_equal_numpy(chunk, chunk_size, jit_compile):
     np.testing.assert_array_equal(is_best, np.arange(ROWS) % 2 == 1)
 
 
-def test_rows_of_unknown_number(chunk):
+def test_rows_of_unknown_number(monkeypatch):
     """A replica may have no rows."""
-    chunk(4)
+    monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 4 * VOCAB)
     function = tf.function(chunked.log_normalizer)
     rows, table, bias = values()
     concrete = function.get_concrete_function(
@@ -98,9 +87,9 @@ def functions_of(graph):
             yield from functions_of(function.graph)
 
 
-def test_no_tensor_holds_all_logits(chunk):
+def test_no_tensor_holds_all_logits(monkeypatch):
     """Forward and backward: the largest tensor is one chunk of logits."""
-    chunk(8)
+    monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 8 * VOCAB)
 
     @tf.function
     def run(*tensors):

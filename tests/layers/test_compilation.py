@@ -82,26 +82,29 @@ def stack():
     return layers, tf.constant(np.random.default_rng(9).normal(size=(2, 4)), tf.float32)
 
 
+def apart(layer, *args, **kwargs):
+    """Calls a layer without a shared trace."""
+    return layer(*args, **kwargs)
+
+
+def loss_and_gradients(call, layers, inputs):
+    with tf.GradientTape() as tape:
+        hidden = inputs
+        for layer in layers:
+            hidden = call(layer, hidden, factor=0.5)
+        loss = tf.reduce_sum(hidden**2)
+    return [loss, *tape.gradient(loss, [layer.kernel.value for layer in layers])]
+
+
 def test_a_stack_is_traced_once_with_the_weights_of_every_layer():
     layers, inputs = stack()
 
     def train(call):
-        @tf.function
-        def step():
-            with tf.GradientTape() as tape:
-                hidden = inputs
-                for layer in layers:
-                    hidden = call(layer, hidden)
-                loss = tf.reduce_sum(hidden**2)
-            return [loss, *tape.gradient(loss, [x.kernel.value for x in layers])]
+        return tf.function(lambda: loss_and_gradients(call, layers, inputs))()
 
-        return [value.numpy() for value in step()]
-
-    expected = train(lambda layer, hidden: layer(hidden, factor=0.5))
+    expected = train(apart)
     counts = [layer.calls for layer in layers]
-    traced = traced_for_all(layers[0])
-    actual = train(lambda layer, hidden: traced(layer, hidden, factor=0.5))
-    for one, other in zip(actual, expected, strict=True):
+    for one, other in zip(train(traced_for_all(layers[0])), expected, strict=True):
         np.testing.assert_array_equal(one, other)
     assert [layer.calls for layer in layers] == [counts[0] + 1, *counts[1:]]
 
@@ -115,18 +118,13 @@ def test_replicas_have_the_gradients_of_their_own_rows():
     def gradients(call):
         def of_replica():
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            with tf.GradientTape() as tape:
-                hidden = inputs + tf.cast(replica, tf.float32)
-                for layer in layers:
-                    hidden = call(layer, hidden)
-                loss = tf.reduce_sum(hidden**2)
-            return tape.gradient(loss, [x.kernel.value for x in layers])
+            moved = inputs + tf.cast(replica, tf.float32)
+            return loss_and_gradients(call, layers, moved)[1:]
 
         values = tf.function(lambda: strategy.run(of_replica))()
         return [strategy.experimental_local_results(value) for value in values]
 
-    expected = gradients(lambda layer, hidden: layer(hidden, factor=0.5))
-    traced = traced_for_all(layers[0])
-    actual = gradients(lambda layer, hidden: traced(layer, hidden, factor=0.5))
+    expected = gradients(apart)
+    actual = gradients(traced_for_all(layers[0]))
     np.testing.assert_array_equal(actual, expected)
     assert np.abs(expected[0][0] - expected[0][1]).max() > 0

@@ -200,24 +200,11 @@ def test_mixed_precision_output():
 
 def test_export_serves_every_shape(tmp_path):
     encoder = make()
-    # The default signature.
     encoder.export(tmp_path / "served", verbose=False)
     served = tf.saved_model.load(tmp_path / "served")
     for columns in (5, 3):
-        inputs = {name: value[:, :columns] for name, value in INPUTS.items()}
-        np.testing.assert_allclose(
-            served.serve({k: tf.constant(v) for k, v in inputs.items()}),
-            encoder(inputs),
-            atol=1e-6,
-        )
-    operations = {
-        node.op
-        for function in served.signatures["serving_default"]
-        .graph.as_graph_def()
-        .library.function
-        for node in function.node_def
-    }
-    assert not {name for name in operations if "Random" in name}
-    assert "_XlaMustCompile" not in str(
-        served.signatures["serving_default"].graph.as_graph_def()
-    )
+        inputs = {k: tf.constant(v[:, :columns]) for k, v in INPUTS.items()}
+        np.testing.assert_allclose(served.serve(inputs), encoder(inputs), atol=1e-6)
+    graph = str(served.signatures["serving_default"].graph.as_graph_def())
+    assert "Random" not in graph
+    assert "_XlaMustCompile" not in graph

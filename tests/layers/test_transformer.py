@@ -15,11 +15,7 @@ from tests.reference import two_tower
 
 MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], np.int32)
 SEED = tf.constant([1, 2])
-
-
-def hidden(size=8, seed=0):
-    values = np.random.default_rng(seed).normal(size=(2, 5, size))
-    return tf.constant(values, tf.float32)
+HIDDEN = tf.random.stateless_normal([2, 5, 8], SEED)
 
 
 def make_block(**kwargs):
@@ -36,10 +32,10 @@ def test_block_matches_definition(direction):
     A position attends to itself and one or both sides, but not to padding.
     """
     block = make_block(direction=direction)
-    output = check_compiles(lambda x: block(x, MASK), hidden())
+    output = check_compiles(lambda x: block(x, MASK), HIDDEN)
     reach = MASK if direction == "both" else two_tower.reach(MASK, direction)
     weights = reference.named_weights(block.variables)
-    expected = reference.block(weights, hidden().numpy(), reach, num_heads=2)
+    expected = reference.block(weights, HIDDEN.numpy(), reach, num_heads=2)
     # The one-sided states of padding are arbitrary.
     compared = (MASK > 0) | (direction == "both")
     np.testing.assert_allclose(output[compared], expected[compared], atol=1e-5)
@@ -52,9 +48,9 @@ def test_causal_stack_reads_one_side_exactly(direction):
     encoder.build()
     randomize(encoder.variables)
     mask = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
-    before = encoder(hidden(), mask, training=True, seed=SEED).numpy()
+    before = encoder(HIDDEN, mask, training=True, seed=SEED).numpy()
     for t in range(5):
-        changed = hidden().numpy()
+        changed = HIDDEN.numpy()
         changed[:, t] += 3.0
         after = encoder(tf.constant(changed), mask, training=True, seed=SEED)
         moved = np.abs(after.numpy() - before).max(-1) > 0
@@ -70,13 +66,13 @@ def test_stack_is_the_composition_of_its_blocks():
     first, second = (block.qkv_kernel.numpy() for block in encoder.blocks)
     assert not np.array_equal(first, second)
     randomize(encoder.variables)
-    plain = trained = hidden()
+    plain = trained = HIDDEN
     for block, seed in zip(encoder.blocks, split_seed(SEED, 2), strict=True):
         plain = block(plain, MASK)
         trained = block(trained, MASK, training=True, seed=seed)
-    np.testing.assert_allclose(encoder(hidden(), MASK), plain, atol=1e-6)
+    np.testing.assert_allclose(encoder(HIDDEN, MASK), plain, atol=1e-6)
     output = check_compiles(
-        lambda x: encoder(x, MASK, training=True, seed=SEED), hidden()
+        lambda x: encoder(x, MASK, training=True, seed=SEED), HIDDEN
     )
     np.testing.assert_allclose(output, trained, atol=1e-5)
 
@@ -84,8 +80,8 @@ def test_stack_is_the_composition_of_its_blocks():
 def test_each_dropout_rate_has_its_place():
     def share(**kwargs):
         block = make_block(**{"dropout": 0.0, "attention_dropout": 0.0, **kwargs})
-        output = block(hidden(), MASK, training=True, seed=SEED)
-        return np.abs(output - block(hidden(), MASK)).max()
+        output = block(HIDDEN, MASK, training=True, seed=SEED)
+        return np.abs(output - block(HIDDEN, MASK)).max()
 
     assert share() < 1e-5
     assert share(dropout=0.5) > 0.1
@@ -106,32 +102,31 @@ def test_initial_values():
 
 
 def test_another_activation():
-    outputs = [make_block(activation=x)(hidden(), MASK) for x in ("gelu", "relu")]
+    outputs = [make_block(activation=x)(HIDDEN, MASK) for x in ("gelu", "relu")]
     assert 1e-6 < np.abs(outputs[0] - outputs[1]).max() < 1.0
 
 
-def test_errors():
-    block = {"intermediate_size": 16, "num_heads": 2}
-    for change, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be positive"),
+        ({"hidden_size": -8}, "hidden_size must be positive"),
         ({"num_heads": -2}, "num_heads must be positive, got -2"),
+        ({"num_heads": 3}, "8 is not divisible by num_heads 3"),
+        ({"intermediate_size": 0}, "intermediate_size must be positive"),
         ({"activation": "swish"}, r"'swish'.*'gelu', 'gelu_tanh', 'relu'"),
         ({"direction": "up"}, r"'up'.*'both', 'left_to_right'"),
         ({"attention_dropout": -0.1}, "attention_dropout must be"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TransformerEncoderBlock(**{**block, **change})
+    ],
+)
+def test_errors(options, message):
+    sizes = {"num_layers": 1, "hidden_size": 8, "num_heads": 2} | options
+    with pytest.raises(ValueError, match=message):
+        TextEncoder(TextEmbedding(9, 8), **sizes)
+
+
+def test_errors_of_a_block():
     with pytest.raises(ValueError, match="8 is not divisible by num_heads 3"):
         TransformerEncoderBlock(16, 3).build((None, None, 8))
-    for sizes, message in (
-        ((1, 8, 3, 16), "8 is not divisible by num_heads 3"),
-        ((0, 8, 2, 16), "num_layers must be positive"),
-        ((1, -8, 2, 16), "hidden_size must be positive"),
-        ((1, 8, 2, 0), "intermediate_size must be positive"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TransformerEncoder(*sizes)
-    sizes = {"num_layers": 1, "hidden_size": 8, "num_heads": 2}
-    with pytest.raises(ValueError, match="intermediate_size must be positive"):
-        TextEncoder(TextEmbedding(9, 8), **sizes, intermediate_size=0)
     with pytest.raises(ValueError, match="needs a seed"):
-        make_block()(hidden(), MASK, training=True)
+        make_block()(HIDDEN, MASK, training=True)

@@ -29,8 +29,6 @@ def test_counts_and_unigram_scores_by_hand():
     expected = -np.mean([np.log(P[t]) for t in (2, 0, 1, 2)])
     assert found["generator_loss"] == pytest.approx(expected)
     assert found["generator_accuracy"] == pytest.approx(2 / 4)
-    with pytest.raises(ValueError, match="no tokens"):
-        trivial_scores(np.zeros(4, np.int64), [], {})
 
 
 def test_copying_what_shows_by_hand():

@@ -126,24 +126,21 @@ def test_losses_and_gradient_against_numpy(select):
     assert logs["generator_loss"] == pytest.approx(cloze, rel=1e-5)
     expected = reference.electric_loss(start, scores, noised, plain)
     loss, gradients = tiny.gradients(model, batch)
-    assert float(loss) == pytest.approx(50 * expected, rel=1e-5)
+    assert loss == pytest.approx(50 * expected, rel=1e-5)
 
     own = {id(v) for v in model.generator.trainable_variables}
-    moving = []
     for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
-        slope = np.zeros([])
-        if gradient is not None:
-            slope = tf.convert_to_tensor(gradient).numpy()
-        assert slope.any() == (id(variable) not in own), variable.path
-        if slope.any():
-            moving.append((variable, variable.numpy(), slope))
+        assert gradient.any() == (id(variable) not in own), variable.path
+    values = [variable.numpy() for variable in model.trainable_variables]
 
     def loss_at(moves):
-        for (variable, value, _), move in zip(moving, moves, strict=True):
+        for variable, value, move in zip(
+            model.trainable_variables, values, moves, strict=True
+        ):
             variable.assign(value + move)
         return 50 * reference.electric_loss(energies(), scores, noised, plain)
 
-    check_slope(loss_at, [slope for *_, slope in moving], step=1e-3, rel=1e-2)
+    check_slope(loss_at, gradients, step=1e-3, rel=1e-2)
 
 
 def test_a_draw_that_equals_the_original_is_noise():
@@ -164,13 +161,7 @@ def test_a_draw_that_equals_the_original_is_noise():
 
 
 def test_saved_parts_are_whole(tmp_path):
-    model = make()
-    model.save(tmp_path / "electric.keras")
-    loaded = keras.saving.load_model(tmp_path / "electric.keras")
-    assert type(loaded.objective) is type(model.objective)
-    assert loaded.generator.left.embeddings is loaded.discriminator.embeddings
-    batch = tiny.batch()
-    np.testing.assert_array_equal(loaded(batch), model(batch))
+    model, batch = make(), tiny.batch()
     expected = {
         "encoder": model.discriminator(batch),
         "generator": model.generator(batch),

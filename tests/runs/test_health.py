@@ -2,24 +2,17 @@ import pytest
 
 from electra_tf.runs.report import HealthWarnings
 
-# H(0.06) = 0.2270 nats.
-COLLAPSED = {
-    "discriminator_auc": 0.51,
-    "discriminator_loss": 0.2270,
-    "replaced_fraction": 0.06,
-}
-# Metrics of a healthy run at 5,000 steps, from an issue of the original repository.
-EARLY = {
-    "discriminator_auc": 0.682,
-    "discriminator_loss": 0.3594,
-    "replaced_fraction": 0.13,
-}
-STRONG = {
-    "discriminator_auc": 0.9,
-    "discriminator_loss": 0.1,
-    "replaced_fraction": 0.04,
-}
 
+def metrics(auc, loss, replaced):
+    names = ("discriminator_auc", "discriminator_loss", "replaced_fraction")
+    return dict(zip(names, (auc, loss, replaced), strict=True))
+
+
+# H(0.06) = 0.2270 nats.
+COLLAPSED = metrics(0.51, 0.2270, 0.06)
+# Metrics of a healthy run at 5,000 steps, from an issue of the original repository.
+EARLY = metrics(0.682, 0.3594, 0.13)
+STRONG = metrics(0.9, 0.1, 0.04)
 # 40 % of the masked positions are replaced: the base rate gives H(0.4) = 0.673.
 MASKED = {**COLLAPSED, "discriminator_loss": 0.673, "replaced_masked_fraction": 0.4}
 # Detecting only [CLS] and [SEP] is a collapse: H(0.07) = 0.2536 nats.

@@ -30,6 +30,10 @@ def save(model, folder, names=("encoder", "generator", "discriminator")):
         model.artifacts()[name].save(folder / f"{name}.keras")
 
 
+def built(*flags):
+    return build.build_model(parse(*SMALL, *flags), tiny.VOCAB, (2, 3, 4))
+
+
 def leave(model, folder, files):
     if files == "models":
         save(model, folder, model.artifacts())
@@ -98,9 +102,7 @@ def test_what_the_folder_lacks_is_kept_and_named(trained, tmp_path, file, kept):
 def test_names_of_the_models_do_not_matter(trained):
     """Covers models that a user built and named."""
     folder, wanted = trained
-    table = et.layers.TextEmbedding(
-        tiny.VOCAB, 12, max_positions=32, dropout=0.0, name="mine"
-    )
+    table = et.layers.TextEmbedding(tiny.VOCAB, 12, max_positions=32, name="mine")
     generator = tiny.encoder(table, hidden_size=16, num_heads=1, name="small")
     model = et.Electra(et.MaskedLM(generator), tiny.encoder(table, name="large"))
     assert warm_start.load(str(folder), model).missing == ()
@@ -110,25 +112,17 @@ def test_names_of_the_models_do_not_matter(trained):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("vocab", "sizes", "message"),
     [
-        ({"vocab": 50}, r"word_embeddings \[97, 12\], this run has .* \[50, 12\]"),
-        ({"heads": 4}, "discriminator.keras: num_heads 2, this run has 4"),
-        ({"layers": 3}, r"discriminator.keras: \w+ \[.*, this run has qkv_kernel"),
+        (50, {}, r"word_embeddings \[97, 12\], this run has .* \[50, 12\]"),
+        (tiny.VOCAB, {"num_heads": 4}, "discriminator.keras: num_heads 2, this run"),
+        (tiny.VOCAB, {"num_layers": 3}, r"\w+ \[.*, this run has qkv_kernel"),
     ],
 )
-def test_what_does_not_fit_is_named_and_nothing_changes(trained, sizes, message):
-    table = et.layers.TextEmbedding(
-        sizes.get("vocab", tiny.VOCAB), 12, max_positions=32, dropout=0.0
-    )
+def test_what_does_not_fit_is_named_and_nothing_changes(trained, vocab, sizes, message):
+    table = et.layers.TextEmbedding(vocab, 12, max_positions=32)
     generator = tiny.encoder(table, hidden_size=16, num_heads=1)
-    discriminator = et.TextEncoder(
-        table,
-        num_layers=sizes.get("layers", 2),
-        hidden_size=32,
-        num_heads=sizes.get("heads", 2),
-    )
-    model = et.Electra(et.MaskedLM(generator), discriminator)
+    model = et.Electra(et.MaskedLM(generator), tiny.encoder(table, **sizes))
     before = values(model)
     with pytest.raises(ValueError, match=message):
         warm_start.load(str(trained[0]), model)
@@ -149,11 +143,10 @@ def test_halves_of_two_models_are_refused(trained, tmp_path):
 )
 def test_the_encoder_of_any_run_starts_a_run(tmp_path, files, there, here):
     """Masked LM to discriminator and the reverse; heads keep their initial values."""
-    sizes = (*SMALL, "--generator_hidden_size=0.5")
-    source = build.build_model(parse(*sizes, f"--objective={there}"), 61, (2, 3, 4))
+    wide = "--generator_hidden_size=0.5"
+    source, model = (built(wide, f"--objective={name}") for name in (there, here))
     randomize(source.trainable_variables)
     leave(source, tmp_path, files)
-    model = build.build_model(parse(*sizes, f"--objective={here}"), 61, (2, 3, 4))
     before = values(model)
     report = warm_start.load(str(tmp_path), model)
     ours, theirs = (
@@ -178,10 +171,9 @@ def test_the_encoder_of_any_run_starts_a_run(tmp_path, files, there, here):
 )
 def test_a_generator_of_other_sizes_starts_anew(tmp_path, files, there, here):
     """Loads discriminator and tables; the generator keeps its initial values."""
-    source = build.build_model(parse(*SMALL, f"--{there}"), 61, (2, 3, 4))
+    source, model = built(f"--{there}"), built(f"--{here}")
     randomize(source.trainable_variables)
     leave(source, tmp_path, files)
-    model = build.build_model(parse(*SMALL, f"--{here}"), 61, (2, 3, 4))
     before = values(model)
     report = warm_start.load(str(tmp_path), model)
     kept = {n: v for n, v in before.items() if n.startswith("model/generator/")}
@@ -280,10 +272,9 @@ def test_a_run_of_the_same_sizes_passes(tmp_path):
     ],
 )
 def test_what_differs_is_one_error_with_the_flags_to_pass(tmp_path, flags, messages):
-    for path in ("", "checkpoints"):
-        with pytest.raises(ValueError, match="does not fit this run") as caught:
-            check(config(described(tmp_path, **flags) / path))
-        assert all(message in str(caught.value) for message in messages)
+    with pytest.raises(ValueError, match="does not fit this run") as caught:
+        check(config(described(tmp_path, **flags) / "checkpoints"))
+    assert all(message in str(caught.value) for message in messages)
 
 
 def test_another_vocabulary_is_refused(tmp_path):
@@ -422,16 +413,21 @@ def test_plain_tables_do_not_fit_borrowed_ones(trained):
     np.testing.assert_equal(values(model), before)
 
 
-def test_missing_generator_is_named(tmp_path):
+def test_a_generator_that_is_missing_or_does_not_fit_is_named(tmp_path):
     frozen = ["--freeze_generator", "--sharing=nes"]
     config = parse(*SMALL, *frozen, f"--generator_init_from={tmp_path}")
-    model = build.build_model(config, tiny.VOCAB)
-
+    model = built("--sharing=nes")
     data = types.SimpleNamespace(vocabulary=None)
     with pytest.raises(ValueError, match=r"there is no .*generator\.keras"):
         warm_start.check(config)
-    other = build.build_model(parse(*SMALL, "--generator_hidden_size=0.5"), tiny.VOCAB)
-    other.generator.save(tmp_path / "generator.keras")
-    with pytest.raises(ValueError, match=r"does not fit.*--generator_hidden_size"):
-        warm_start.initialize(config, model, data, print)
+    wide = built("--generator_hidden_size=0.5")
+    heads = model.generator.get_config()
+    heads["encoder"]["config"]["num_heads"] = 2
+    for other, message in (
+        (wide.generator, r"does not fit.*--generator_hidden_size"),
+        (et.MaskedLM.from_config(heads), "num_heads 2, this run has 1"),
+    ):
+        other.save(tmp_path / "generator.keras")
+        with pytest.raises(ValueError, match=message):
+            warm_start.initialize(config, model, data, print)
     assert os.listdir(tmp_path) == ["generator.keras"]
