@@ -44,8 +44,6 @@ _NO_LOCK = {
     *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
 }
 
-_NONE = type(None)
-
 AnyPath = str | os.PathLike
 
 
@@ -228,13 +226,14 @@ def fits(value: Any, shape: Any) -> bool:
             return False
         return origin is not tuple or inner[-1] is ... or len(value) == len(inner)
     if origin is dict:
-        values = value.values() if isinstance(value, dict) else [value]
-        return isinstance(value, dict) and all(fits(one, inner[1]) for one in values)
+        is_dict = isinstance(value, dict)
+        return is_dict and all(fits(one, inner[1]) for one in value.values())
     if origin is typing.Literal:
         return isinstance(value, str)
     if shape in (int, float) and type(value) is int:
         return abs(value) < (2**63 if shape is int else 10**300)
-    return type(value) is int if shape is int else isinstance(value, shape or _NONE)
+    # A boolean is an instance of int.
+    return shape is not int and isinstance(value, shape or types.NoneType)
 
 
 def _name_of(shape: Any) -> str:
@@ -283,12 +282,9 @@ def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
 
     A missing file has no lines.
     """
-    try:
-        lines = Path(path).read_bytes().decode("utf-8", "replace").split("\n")
-    except FileNotFoundError:
-        return []
-    rows = []
-    for line in lines:
+    path, rows = Path(path), []
+    content = path.read_bytes() if path.exists() else b""
+    for line in content.decode("utf-8", "replace").split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
             rows.append(json.loads(line))
     return [row for row in rows if isinstance(row, dict)]
@@ -302,10 +298,7 @@ def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def to_json(value: Any, *, ensure_ascii: bool = True) -> str:
     """Returns JSON on one line; numbers that are not finite become null."""
-    try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii)
-    except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=ensure_ascii)
+    return json.dumps(_finite(value), allow_nan=False, ensure_ascii=ensure_ascii)
 
 
 def _finite(value: Any) -> Any:

@@ -43,7 +43,7 @@ class Small(Group):
     depth: int = field(0, "How deep.", only_with="from")
 
 
-SMALL = cli.Command("Does something small", Small, "electra_tf.files:nothing")
+SMALL = cli.Command("Small", f"{__name__}:Small", "electra_tf.files:nothing")
 
 
 def program(*arguments):
@@ -83,7 +83,6 @@ def test_every_kind_of_flag_is_read():
         # Absl compares names recursively, letter by letter.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
-        ("--words=a\0b", "--words has a NUL character"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
@@ -149,12 +148,6 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
     assert cli.parse(Small, ["--flagfile", str(outer), "--count=9"]).count == 9
     assert cli.parse(Small, [f"--flagfile={outer}"]).words == ("x",)
     inner.write_text(f"--flagfile={outer}\n")
-    for number in range(26):
-        twice = f"--flagfile={tmp_path}/{number + 1}.cfg\n" * 2
-        (tmp_path / f"{number}.cfg").write_text(twice)
-    (tmp_path / "26.cfg").write_text("--count=1\n")
-    with pytest.raises(UserError, match="include each other"):
-        cli.parse(Small, [f"--flagfile={tmp_path}/0.cfg"])
     with pytest.raises(ValueError, match="includes itself"):
         cli.parse(Small, [f"--flagfile={outer}"])
     inner.write_bytes(b"\xff\xfe")

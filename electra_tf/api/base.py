@@ -77,10 +77,7 @@ _RATE_CALLBACKS = (
 def with_recipe(
     preset: str | os.PathLike, kind: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the preset's recipe, updated by the settings that are not None.
-
-    Prints the settings of the recipe in one line.
-    """
+    """Prints the preset's recipe; returns it with the settings that are not None."""
     given = {name: value for name, value in given.items() if value is not None}
     return {**completion(preset, kind, given, cli.note), **given}
 
@@ -116,11 +113,6 @@ class Preprocessor:
 
     Training, evaluation, prediction and the SavedModel share it.
 
-    Attributes:
-        tokenizer: a ``WordPiece``.
-        max_seq_length: maximum number of tokens per row, special tokens included.
-        text_names: names of the text inputs.
-        reads_words: whether a text may be a list of words.
     """
 
     def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
@@ -128,6 +120,7 @@ class Preprocessor:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.text_names = tuple(task.text_names)
+        # Whether a text may be a list of words.
         self.reads_words = task.kind == "tagging"
 
     def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
@@ -211,11 +204,6 @@ class TextModel(TaskModel):
         self.strip_accents = strip_accents
         self.max_seq_length = max_seq_length
         self._task = saved.from_json(task)
-        if self._task.kind not in self.kinds:
-            raise UserError(
-                f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
-                f"{self._task.kind}: load the model with electra_tf.load."
-            )
         self._lookup = LabelLookup(self.labels)
         self.tokenizer = WordPiece(
             Vocabulary(self.vocabulary),
@@ -480,12 +468,6 @@ class TextModel(TaskModel):
 
         return self._dataset(batches, rows, -(-len(rows) // size))
 
-    def _order(self, rows: Rows, batch_size: int | None) -> TrainingOrder:
-        """Returns the order of training batches, as in a fine-tuning run."""
-        size = min(checked_batch_size(batch_size), len(rows))
-        buckets = bucket_lengths(rows.lengths, self.max_seq_length)
-        return TrainingOrder(rows.lengths, size, buckets, updates=self._updates)
-
     @property
     def _updates(self) -> int:
         """Number of updates since the model was compiled."""
@@ -557,7 +539,7 @@ class TextModel(TaskModel):
         return dataclasses.replace(rows, weights=weights)
 
     def _labels_of(self, y: Any) -> list[Any]:
-        """Returns a list of one label per text."""
+        """Returns one label per text."""
         return column_of(y, "labels")
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
@@ -660,7 +642,12 @@ class TextModel(TaskModel):
             if is_new and rows.targets and head_init == "probe":
                 frozen.start_head(self, self._task, rows, batch_size=64)
             if shuffle and len(rows) and rows.targets:
-                order = self._order(rows, batch_size)
+                # The order of a fine-tuning run.
+                size = min(checked_batch_size(batch_size), len(rows))
+                buckets = bucket_lengths(rows.lengths, self.max_seq_length)
+                order = TrainingOrder(
+                    rows.lengths, size, buckets, updates=self._updates
+                )
                 steps_per_epoch = steps_per_epoch or order.steps_per_pass
                 steps = steps_per_epoch * max(epochs - initial_epoch, 0)
                 dataset = training_dataset(rows, order, seed=self.seed, steps=steps)
@@ -1015,12 +1002,6 @@ def _of_run(folder: Path) -> TextModel:
         raise UserError(
             f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
             f"class: load {folder / 'saved_model'}."
-        )
-    most = network.encoder.embeddings.max_positions
-    if not 0 < about["max_seq_length"] <= most:
-        raise UserError(
-            f"{folder / TASK} is damaged: max_seq_length is {about['max_seq_length']}, "
-            f"and the model has {most} positions."
         )
     shape = {"config": (None, _COLUMNS)}
     flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}

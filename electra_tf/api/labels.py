@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 from collections.abc import Sequence, Set
@@ -57,13 +58,6 @@ class LabelLookup:
     A string is a name. A number is the label of that number if any label is a number,
     and otherwise an index. A boolean is a label of its name, or 0 or 1. Raises
     ValueError for ambiguous and unknown values.
-
-    Examples:
-        >>> (
-        ...     LabelLookup(["1", "2", "3"]).index(1, row=0),
-        ...     LabelLookup(["a", "b"]).index(1, row=0),
-        ... )
-        (0, 1)
     """
 
     def __init__(self, names: Sequence[str]):
@@ -74,12 +68,10 @@ class LabelLookup:
         for index, name in enumerate(self.names):
             if name in _BOOLEANS:
                 self._by_boolean.setdefault(_BOOLEANS[name], []).append(index)
-            try:
-                self._by_number.setdefault(float(name), []).append(index)
-            except ValueError:
-                continue
-        # Words such as "nan" and "infinity" are names, not numbers.
-        self._by_number = {n: i for n, i in self._by_number.items() if math.isfinite(n)}
+            # Words such as "nan" and "infinity" are names, not numbers.
+            with contextlib.suppress(ValueError):
+                if math.isfinite(number := float(name)):
+                    self._by_number.setdefault(number, []).append(index)
 
     def index(self, value: Any, row: int) -> int:
         """Returns the index of a label; errors name the ``row``."""

@@ -39,21 +39,15 @@ def field(
 ) -> Any:
     """Returns a dataclass field that defines a command-line flag.
 
-    Args:
-        default: default value.
-        help: help text.
-        min: minimum, inclusive.
-        max: maximum, inclusive; ``math.inf`` allows infinity.
-        above: minimum, exclusive.
-        below: maximum, exclusive.
-        choices: allowed names with help texts; without texts, annotate a ``Literal``.
-        only_with: condition on another flag without which this one has no effect:
-            "name=a|b", "name!=a|b", or "name" for any value except the default.
-            Several are separated by commas.
-        flag: name of the flag if it is not a Python name ("from").
-        repeated: whether the flag may occur several times.
-        required: whether the command needs the flag.
-        resumable: whether the value may change when a run is resumed.
+    ``min`` and ``max`` are inclusive limits, ``above`` and ``below`` exclusive ones;
+    ``max=math.inf`` allows infinity. ``choices`` maps names to help texts; without
+    texts, annotate a ``Literal``. ``flag`` is for a name that Python reserves ("from").
+    A ``repeated`` flag may occur several times. A ``resumable`` value may change when a
+    run is resumed.
+
+    ``only_with`` is a condition on another flag without which this one has no effect:
+    "name=a|b", "name!=a|b", or "name" for any value except the default. Several are
+    separated by commas.
     """
     metadata = {
         "help": help,

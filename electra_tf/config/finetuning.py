@@ -20,6 +20,7 @@ from electra_tf.config.fields import (
     field,
     require,
 )
+from electra_tf.config.search import parse_axis
 
 _TAGGING = "task=chunking|ner|pos|tagging"
 _QUESTIONS = "task=squad1|squad2"
@@ -357,11 +358,6 @@ class SearchConfig(Group):
 
     def parsed(self) -> list[tuple[str, tuple[float, ...], bool]]:
         """Returns the flags of ``search`` as parsed by ``parse_axis``."""
-        if not self.search:
-            return []
-        # Only searches need this module.
-        from electra_tf.config.search import parse_axis
-
         return [parse_axis(text) for text in self.search]
 
 
@@ -419,10 +415,8 @@ class FinetuneConfig:
     search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
-        if not self.search.search:
-            return
         require(
-            not self.run.frozen,
+            not (self.search.search and self.run.frozen),
             "--search trains the encoder and --frozen does not: leave one of them out.",
         )
         for name, numbers, _ in self.search.parsed():

@@ -529,7 +529,3 @@ class PretrainConfig:
         """Fraction of tokens that are replaced by samples, at the lowest mask rate."""
         left = LEFT_ROWS if self.objective.sentence_weight else 0.0
         return min(self.masking.mask_rate, self.last_mask_rate) * (1 - left)
-
-    def warnings(self) -> list[str]:
-        """Returns warnings about settings that are probably a mistake."""
-        return validation.warnings(self)

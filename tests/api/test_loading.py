@@ -164,7 +164,7 @@ def test_errors_of_loading_and_arguments(runs, tuned, pretrained, exported, tmp_
         et.TextClassifier.load(runs / "finished")
     with pytest.raises(ValueError, match="a TextClassifier, and TokenClassifier"):
         et.TokenClassifier.load(runs / "task")
-    with pytest.raises(ValueError, match="pooling is 'max'; allowed are mean and cls"):
+    with pytest.raises(ValueError, match="pooling is 'max'; allowed are mean, cls"):
         tuned.encode(["a"], "max")
     with pytest.raises(ValueError, match="the encoder has 2 blocks"):
         tuned.encode(["a"], layer=3)
