@@ -387,18 +387,10 @@ def duration(seconds: float) -> str:
 class Progress:
     """Progress bar with rate and remaining time.
 
-    Overwrites one line on a terminal and writes plain lines elsewhere. The rate is
-    measured from the first ``update``, so it excludes compilation.
-
-    Args:
-        total: number of units.
-        done: units done before.
-        unit: name of a unit, such as "step".
-        scale: whether to shorten counts, as in 1.2M.
-        stream: default: standard error.
-        log: receives the plain lines instead of the stream.
-        seconds: minimum time between plain lines.
-        clock: returns the time in seconds.
+    Overwrites one line on a terminal. Elsewhere, writes plain lines at least
+    ``seconds`` apart, to ``log`` or else to the ``stream`` (default: standard error).
+    The rate is measured from the first ``update``, so it excludes compilation. ``done``
+    units of ``total`` were done before. ``scale`` shortens counts, as in 1.2M.
     """
 
     def __init__(

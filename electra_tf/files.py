@@ -127,10 +127,7 @@ def _put(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
-    """Opens a file that replaces `path` if the block succeeds.
-
-    ``mode`` is "w" for UTF-8 text with Unix line ends, or "wb".
-    """
+    """Opens a file that replaces `path` if the block succeeds, for text or "wb"."""
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with replacing(path) as part, open(part, mode, **text) as file:
         yield file
@@ -153,11 +150,8 @@ def read_json(
 ) -> dict[str, Any]:
     """Reads a JSON file that holds one object of a shape (see ``check_shape``).
 
-    Returns ``default`` if the file is missing, unless it is None.
-
-    Raises:
-        ValueError: if the content is not such an object; the message names the file.
-        OSError: if the file cannot be read.
+    Returns ``default`` if the file is missing, unless it is None. Raises ValueError,
+    which names the file, if the content is not such an object.
     """
     path = Path(path)
     if default is not None and not path.exists():
@@ -278,10 +272,7 @@ def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
 
 
 def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
-    """Reads the objects of a JSON-lines file; skips truncated lines.
-
-    A missing file has no lines.
-    """
+    """Reads the objects of a JSON-lines file, if it exists; skips truncated lines."""
     path, rows = Path(path), []
     content = path.read_bytes() if path.exists() else b""
     for line in content.decode("utf-8", "replace").split("\n"):

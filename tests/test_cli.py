@@ -19,7 +19,6 @@ from electra_tf.__main__ import main as command
 from electra_tf.config.fields import Group, field, fields, flag_name, from_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
-from tests.training.test_sinks import Terminal
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"one": "the first", "two": "the second"}
@@ -60,17 +59,9 @@ def test_every_kind_of_flag_is_read():
     given = "--count=5 --share 0.5 --words=x,y --many=p --many=q --mode=slow"
     more = "--name=two --from=here --quiet --nocase"
     config = cli.parse(Small, f"{given} {more}".split())
-    assert config == Small(
-        count=5,
-        share=0.5,
-        words=("x", "y"),
-        many=("p", "q"),
-        mode="slow",
-        name="two",
-        source="here",
-        quiet=True,
-        case=False,
-    )
+    assert (config.count, config.share, config.quiet) == (5, 0.5, True)
+    assert (config.words, config.many, config.case) == (("x", "y"), ("p", "q"), False)
+    assert (config.mode, config.name, config.source) == ("slow", "two", "here")
     assert cli.parse(Small, []) == Small()
 
 
@@ -248,15 +239,3 @@ def test_errors_of_tensorflow_come_without_their_graph():
         look_up(tf.constant([7]))
     assert "7 is not in [0, 3)" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_live_progress_writes_over_its_line():
-    stream = Terminal()
-    progress = cli.Progress(1000, stream=stream, done=500, unit="B", scale=True)
-    progress.update(500)
-    progress.say("a line that stays")
-    progress.update(1000)
-    progress.close()
-    assert stream.getvalue().count("\n") == 2
-    assert "\x1b[Ka line that stays\n" in stream.getvalue()
-    assert "1.00k/1.00k 100.0%" in stream.getvalue()

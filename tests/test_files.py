@@ -79,10 +79,8 @@ def test_damaged_json_is_named_and_a_missing_file_has_a_default(tmp_path):
 def test_json_that_is_written_is_strict(tmp_path):
     files.write_json(tmp_path / "x.json", {"a": [float("nan"), 1.5], "b": (1, "c")})
     text = (tmp_path / "x.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail) == {
-        "a": [None, 1.5],
-        "b": [1, "c"],
-    }
+    value = json.loads(text, parse_constant=pytest.fail)
+    assert value == {"a": [None, 1.5], "b": [1, "c"]}
 
 
 def test_json_lines_survive_a_line_that_was_cut_short(tmp_path):

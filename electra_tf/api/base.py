@@ -168,16 +168,6 @@ class TextModel(TaskModel):
         strip_accents: whether to remove accents.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
-
-    Examples:
-        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> isinstance(model, keras.Model)
-        True
-        >>> model.encode(["one text", "another one"], pooling="cls").shape
-        (2, 256)
-        >>> inputs = next(iter(model.preprocess(["one text"])))  # of a batch
-        >>> model(inputs).shape
-        TensorShape([1, 2])
     """
 
     # Supported kinds of tasks.
@@ -966,13 +956,7 @@ def _unscaled(optimizer: Any) -> Any:
 
 
 # Flags of a fine-tuning run that name the columns of its tables.
-_COLUMNS = {
-    "text": list[str] | None,
-    "label": list[str] | None,
-    "label_separator": str | None,
-    "word_column": str | None,
-    "tag_column": str | None,
-}
+_COLUMNS = ("text", "label", "label_separator", "word_column", "tag_column")
 
 
 def load_text_model(path: Path) -> TextModel | None:
@@ -1003,8 +987,8 @@ def _of_run(folder: Path) -> TextModel:
             f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
             f"class: load {folder / 'saved_model'}."
         )
-    shape = {"config": (None, _COLUMNS)}
-    flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
+    settings = files.read_json(folder / CONFIG, {}, shape={"config": dict | None})
+    flags = settings.get("config") or {}
     columns = {name: flags[name] for name in _COLUMNS if flags.get(name)}
     return model_class.of(
         network.encoder,

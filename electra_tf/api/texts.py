@@ -34,16 +34,10 @@ def columns_of(
 ) -> dict[str, list[str]]:
     """Returns texts as one list of strings per name.
 
-    Args:
-        texts: rows or columns. Rows are a list, array, tensor or Series of strings,
-            tuples in the order of ``names``, or dictionaries. Columns are a tuple in
-            the order of ``names``, a dictionary or a DataFrame.
-        names: names of the model's text inputs.
-        words: whether a row may be a list of words, to be joined by spaces.
-
-    Raises:
-        ValueError: if a column is missing, a value is not a string, or the columns
-            differ in length.
+    ``texts`` are rows or columns. Rows are a list, array, tensor or Series of strings,
+    tuples in the order of ``names``, or dictionaries. Columns are a tuple in the order
+    of ``names``, a dictionary or a DataFrame. With ``words``, a row may be a list of
+    words. Raises ValueError for other values.
     """
     texts = named(texts)
     if not isinstance(texts, Mapping | tuple):
@@ -191,8 +185,7 @@ def elements(source: Any, *, shuffle: bool = False) -> Iterator[Element]:
     """Yields the batches of one epoch of a dataset or generator.
 
     A tuple is (texts, labels) or (texts, labels, sample weights); other elements are
-    texts. ``shuffle`` shuffles the batches of a ``PyDataset``. Raises ValueError if a
-    ``tf.data.Dataset`` is not batched.
+    texts. ``shuffle`` shuffles the batches of a ``PyDataset``.
     """
     batches = source
     if isinstance(source, tf.data.Dataset):
@@ -239,12 +232,6 @@ class SentenceVectors:
     """Computes sentence embeddings from the hidden states of an encoder.
 
     Texts are truncated to ``max_seq_length`` tokens, special tokens included.
-
-    Examples:
-        >>> mini = et.load("mini")
-        >>> vectors = SentenceVectors(mini.encoder, mini.tokenizer, max_seq_length=128)
-        >>> vectors(["one text", "another one"], pooling="mean").dtype
-        dtype('float32')
     """
 
     def __init__(self, encoder: TextEncoder, tokenizer: WordPiece, max_seq_length: int):

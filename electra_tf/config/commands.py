@@ -30,9 +30,7 @@ class PredictConfig(Group):
         None, "Folder of a fine-tuning run, or a SavedModel.", required=True
     )
     text_pair: str | None = field(None, "Second text of every pair.")
-    context: str | None = field(
-        None, "Paragraph of the questions, which are the texts."
-    )
+    context: str | None = field(None, "Paragraph of the questions (the texts).")
     input: str | None = field(
         None,
         "Table to predict: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
@@ -49,9 +47,7 @@ class PredictConfig(Group):
         only_with="input",
     )
     label: tuple[str, ...] = field(
-        (),
-        "Column of --input with labels; prints scores to standard error.",
-        only_with="input",
+        (), "Column of --input with labels; prints scores on stderr.", only_with="input"
     )
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
@@ -69,13 +65,13 @@ class EvaluateConfig(Group):
     Prints the metrics of the task, as fine-tuning does for --eval.
     """
 
-    model: str | None = field(None, "Folder of a fine-tuning run, or a SavedModel.")
+    model: str | None = field(
+        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
+    )
     input: str | None = field(
-        None, "Table with labels: .csv, .tsv or .jsonl, also with .gz."
+        None, "Table with labels: .csv, .tsv or .jsonl, also with .gz.", required=True
     )
-    text: tuple[str, ...] = field(
-        (), "Columns with the texts, as in `electra-tf predict`."
-    )
+    text: tuple[str, ...] = field((), "Columns of the texts, as in electra-tf predict.")
     label: tuple[str, ...] = field(("label",), "Column with the labels.")
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
@@ -154,9 +150,7 @@ class ScoreConfig(Group):
     model: str | None = field(
         None, "Folder of a pretraining run or of an import; or mini.", required=True
     )
-    data: tuple[str, ...] = field(
-        (), "Minimal pairs: JSON lines, or folders of .jsonl files."
-    )
+    data: tuple[str, ...] = field((), "Minimal pairs: .jsonl files, or their folders.")
     input: str | None = field(None, "N-best lists: JSON lines.")
     output: str | None = field(
         None,
@@ -175,10 +169,7 @@ class ScoreConfig(Group):
         "sum", "Aggregate of the token scores: sum, mean or, for --input, the minimum."
     )
     limit: int | None = field(
-        None,
-        "Pairs to read of each file of --data; default: all.",
-        min=1,
-        only_with="data",
+        None, "Pairs to read per file of --data; default: all.", min=1, only_with="data"
     )
     weight: float | None = field(
         None,
@@ -257,9 +248,7 @@ class AnalyzeConfig(Group):
         (),
         "Sentences with parts of speech: CoNLL-U (UPOS), or columns of words and tags.",
     )
-    encoders: tuple[str, ...] = field(
-        (), "Folders of other encoders, beside the model's."
-    )
+    encoders: tuple[str, ...] = field((), "Folders of encoders beside the model's.")
     sentences: int = field(300, "Maximum sentences of each of these files.", min=4)
     seed: int = field(0, "Seed of corruptions and splits.", min=0, max=MAX_SEED)
     batch_size: int = field(32, "Rows per batch.", min=1)
@@ -319,9 +308,7 @@ class ConvertConfig(Group):
         "electra_tf", "Format to write."
     )
     generator: str | None = field(
-        None,
-        "The generator's folder (hugging_face).",
-        only_with="only!=discriminator",
+        None, "The generator's folder (hugging_face).", only_with="only!=discriminator"
     )
     only: Literal["discriminator", "generator"] | None = field(
         None,
@@ -403,9 +390,7 @@ class DoctorConfig(Group):
     )
     flagfile: str | None = field(None, "Pretraining config to examine.")
     generator: str | None = field(
-        None,
-        "Folder of the generator, if --model holds only one network.",
-        only_with="model",
+        None, "Generator's folder, if --model holds one network.", only_with="model"
     )
     json: bool = field(False, "One JSON object per line.")
 

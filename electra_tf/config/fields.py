@@ -11,7 +11,7 @@ import difflib
 import functools
 import math
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from electra_tf.errors import UserError
@@ -99,8 +99,13 @@ class Group:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 _check_number(leaf, value)
             choices = leaf.metadata["choices"] or literals.get(leaf.name)
-            if choices and value != leaf.default:
-                _check_choice(leaf, value, choices)
+            if choices and value not in (leaf.default, *choices):
+                close = difflib.get_close_matches(str(value), choices, 3)
+                hint = f" Did you mean {' or '.join(close)}?" if close else ""
+                raise UserError(
+                    f"--{flag_name(leaf)}={value} is unknown.{hint} Allowed are "
+                    f"{', '.join(choices)}."
+                )
 
 
 @functools.cache
@@ -142,16 +147,6 @@ def _check_number(leaf: dataclasses.Field, value: float) -> None:
     else:
         rule = f"be at least {low:g}"
     raise UserError(f"--{name} must {rule}, got {value}.")
-
-
-def _check_choice(leaf: dataclasses.Field, value: str, choices: Iterable[str]) -> None:
-    close = difflib.get_close_matches(str(value), choices, 3)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    require(
-        value in choices,
-        f"--{flag_name(leaf)}={value} is unknown.{hint} Allowed are "
-        f"{', '.join(choices)}.",
-    )
 
 
 def check_dependencies(config: Any) -> None:

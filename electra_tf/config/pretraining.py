@@ -36,9 +36,7 @@ class RunConfig(Group):
     gradient_accumulation_steps: int = field(
         1, "Micro-batches per update, which save memory and keep the result.", min=1
     )
-    eval_batch_size: int = field(
-        128, "Rows per evaluation batch.", resumable=True, min=1
-    )
+    eval_batch_size: int = field(128, "Rows per held-out batch.", resumable=True, min=1)
     eval_steps: int = field(
         10_000,
         "Evaluate on the held-out text every so many steps; 0: only at the end.",
@@ -58,10 +56,7 @@ class RunConfig(Group):
         100, "Steps between log lines and logged points.", resumable=True, min=1
     )
     seed: int = field(
-        0,
-        "Seed of weights, data order, masks, samples and dropout.",
-        min=0,
-        max=MAX_SEED,
+        0, "Seed of weights, data order, masks, samples, dropout.", min=0, max=MAX_SEED
     )
     init_from: str | None = field(
         None,
@@ -85,9 +80,7 @@ class RunConfig(Group):
         False, "Delete the run in model_dir and start again.", resumable=True
     )
     dry_run: bool = field(
-        False,
-        "Print sizes, FLOPs and data statistics, and write nothing.",
-        resumable=True,
+        False, "Print sizes, FLOPs and data statistics; write nothing.", resumable=True
     )
 
     def __post_init__(self) -> None:
@@ -110,9 +103,7 @@ class DataConfig(CorpusFlags):
     """Corpus, vocabulary and records."""
 
     records: tuple[str, ...] = field(
-        (),
-        "Existing TFRecord files, globs or folders, in place of the corpus.",
-        resumable=True,
+        (), "TFRecord files, globs or folders, in place of the corpus.", resumable=True
     )
     eval_records: tuple[str, ...] = field(
         (),
@@ -121,9 +112,7 @@ class DataConfig(CorpusFlags):
         resumable=True,
     )
     data_dir: str | None = field(
-        None,
-        "Folder of vocabulary and records; default: model_dir/data.",
-        resumable=True,
+        None, "Vocabulary and records; default: model_dir/data.", resumable=True
     )
     shuffle_buffer: int = field(100_000, "Records shuffled together.", min=1)
 
@@ -143,10 +132,7 @@ class MaskingConfig(Group):
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
     final_mask_rate: float | None = field(
-        None,
-        "Mask rate at the end of a linear change; default: constant.",
-        above=0,
-        max=1,
+        None, "Final mask rate of a linear change; default: constant.", above=0, max=1
     )
     mask_select: Literal[
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
@@ -382,6 +368,11 @@ class OptimizerConfig(Group):
 LEFT_ROWS = 0.2
 
 
+def max_predictions(max_seq_length: int, mask_rate: float) -> int:
+    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25)."""
+    return min(max_seq_length, max(1, int((mask_rate + 0.005) * max_seq_length)))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     r"""Pretrains ELECTRA, or BERT's masked LM, from raw text.
@@ -473,9 +464,7 @@ class PretrainConfig:
         hidden = round(hidden * fraction); the feed-forward ratio and the head size are
         the discriminator's; heads = max(1, hidden // head size). Untied embeddings have
         the generator's hidden size. A frozen generator without sampling dropout has no
-        dropout.
-
-        Raises ValueError if the sizes are invalid.
+        dropout. Raises ValueError if the sizes are invalid.
         """
         encoder, fraction = self.encoder, self.generator.generator_hidden_size
         hidden_size = round(encoder.hidden_size * fraction)
@@ -519,10 +508,9 @@ class PretrainConfig:
 
     @property
     def predictions_per_seq(self) -> int:
-        """Maximum number of masked positions per row, as in the original."""
+        """Maximum number of masked positions per row."""
         highest = max(self.masking.mask_rate, self.last_mask_rate)
-        length = self.data.max_seq_length
-        return min(length, max(1, int((highest + 0.005) * length)))
+        return max_predictions(self.data.max_seq_length, highest)
 
     @property
     def sampled_rate(self) -> float:

@@ -27,9 +27,7 @@ class CorpusFlags(Group):
         "installed Python packages.",
         resumable=True,
     )
-    text_column: str = field(
-        "text", "Column of tables with the documents.", resumable=True
-    )
+    text_column: str = field("text", "Column of documents, in tables.", resumable=True)
     vocab_file: str | None = field(
         None,
         "WordPiece vocabulary, one token per line; default: vocab.txt in the folder of "

@@ -13,13 +13,7 @@ from electra_tf.config.fields import require
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Range or values of a hyperparameter.
-
-    Attributes:
-        values: allowed values; empty for the range from ``low`` to ``high``.
-        is_log: whether the range is logarithmic.
-        is_whole: whether values are integers.
-    """
+    """A hyperparameter: its ``values``, or else a range, which may be logarithmic."""
 
     name: str
     low: float = 0.0

@@ -87,22 +87,21 @@ def test_what_the_user_has_set_stays(root, monkeypatch):
 
 
 def test_other_machines_versions_and_flags_have_other_folders(root, monkeypatch):
-    folders = [again(monkeypatch), again(monkeypatch)]
-    assert folders[0] == folders[1]
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-    folders.append(again(monkeypatch))
-    monkeypatch.setattr(metadata, "version", lambda name: "0.1")
-    folders.append(again(monkeypatch))
-    monkeypatch.setattr(startup.os, "sched_getaffinity", lambda of: {0, 1, 2, 3, 4})
-    folders.append(again(monkeypatch))
+    folders = [again(monkeypatch)]
+    assert again(monkeypatch) == folders[0]
     cpu = "flags\t\t: fpu avx2\n\nflags\t\t: fpu\n"
-    monkeypatch.setattr(startup.Path, "read_text", lambda *_: cpu)
-    folders.append(again(monkeypatch))
+    for change in (
+        lambda: monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true"),
+        lambda: monkeypatch.setattr(metadata, "version", lambda name: "0.1"),
+        lambda: monkeypatch.setattr(os, "sched_getaffinity", lambda of: {*range(5)}),
+        lambda: monkeypatch.setattr(Path, "read_text", lambda *_: cpu),
+    ):
+        change()
+        folders.append(again(monkeypatch))
     assert len(set(folders)) == 5
 
 
 def test_a_folder_that_cannot_be_used_is_not_used(root, monkeypatch):
-    root.parent.mkdir(exist_ok=True)
     root.write_text("a file, where a folder has to be")
     assert startup.keep_compiled_code() is None
     root.unlink()
@@ -177,7 +176,7 @@ def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
         environment.pop("TF_XLA_FLAGS", None)
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tensors)],
-            cwd=Path(__file__).parent.parent.parent,
+            cwd=Path(__file__).parents[2],
             env=environment,
             capture_output=True,
             text=True,
