@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import inspect
 import io
@@ -32,7 +31,7 @@ from absl import flags, logging
 
 from electra_tf import __version__
 from electra_tf.config import fields, startup
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 
 # Exit codes. STOPPED is EX_TEMPFAIL: schedulers run the job again. INTERRUPTED is the
 # shell's code after Ctrl-C.
@@ -76,8 +75,7 @@ class Command(NamedTuple):
         summary: one line in the list of commands.
         config: "module:Class" of the dataclass of flags; its docstring is the help.
         function: "module:function", imported after the flags are validated. Takes the
-            config, and the positional arguments if allowed. Returns an exit code, or
-            None for ``OK``.
+            config and allowed positional arguments; returns an exit code or None.
         arguments: help of the positional arguments; empty allows none.
     """
 
@@ -275,9 +273,7 @@ def find_flagfile(name: str) -> str:
         for home in _SHIPPED
         for path in home.glob("configs/**/*.cfg")
     ]
-    close = difflib.get_close_matches(name, shipped, 3)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    raise FileNotFoundError(f"no flagfile {name!r}.{hint}")
+    raise FileNotFoundError(f"no flagfile {name!r}.{did_you_mean(name, shipped)}")
 
 
 class _FlagValues(flags.FlagValues):
@@ -286,7 +282,6 @@ class _FlagValues(flags.FlagValues):
     def read_flags_from_files(
         self, argv: Sequence[str], force_gnu: bool = True
     ) -> list[str]:
-        """Returns ``argv`` unchanged: ``_expanded`` has read the flagfiles."""
         return list(argv)
 
 
@@ -421,20 +416,19 @@ class Progress:
     def update(self, done: float, text: str | None = None) -> None:
         """Sets the units done and the text, and shows the line if it is due."""
         self.text = self.text if text is None else text
-        self._count(done)
-        if self._clock() - self._shown_at >= self._seconds:
+        if self._is_due(done):
             self.show()
 
     def move(self, done: float) -> None:
         """Sets the units done and refreshes the line of a terminal if it is due."""
-        self._count(done)
-        if self._is_live and self._clock() - self._shown_at >= self._seconds:
+        if self._is_due(done) and self._is_live:
             self.show()
 
-    def _count(self, done: float) -> None:
+    def _is_due(self, done: float) -> bool:
         if self._base is None:
             self._base = done, self._clock()
         self.done = done
+        return self._clock() - self._shown_at >= self._seconds
 
     def show(self) -> None:
         """Shows the line now."""
@@ -460,19 +454,14 @@ class Progress:
             self._stream.write("\n")
             self._stream.flush()
 
-    @property
-    def rate(self) -> float | None:
-        """Units per second since the first ``update``, or None."""
-        if self._base is None or self.done <= self._base[0]:
-            return None
-        done, began = self._base
-        return (self.done - done) / max(self._clock() - began, 1e-9)
-
     def line(self) -> str:
         """Formats the line: share done, remaining time, rate, text."""
         # Imported here to keep --help fast.
         from tqdm import tqdm
 
+        # Since the first ``update``.
+        first, began = self._base or (self.done, 0.0)
+        rate = (self.done - first) / max(self._clock() - began, 1e-9)
         pattern = "{n_fmt}/{total_fmt} {percentage:.1f}%  eta {remaining}  {rate_fmt}"
         text = tqdm.format_meter(
             self.done,
@@ -480,7 +469,7 @@ class Progress:
             max(self.total, self.done),
             # Without a rate tqdm would show done / elapsed.
             elapsed=0.0,
-            rate=self.rate,
+            rate=rate or None,
             bar_format=f"{{bar:20}} {pattern}" if self._is_live else pattern,
             ncols=shutil.get_terminal_size().columns if self._is_live else None,
             **self._unit,

@@ -313,8 +313,7 @@ class TextModel(TaskModel):
         )
         is_classifier = self._task.kind == "classification"
         metrics = [PercentAccuracy(name="accuracy")] if is_classifier else None
-        loss = self._task.loss(paper.reduction)
-        self.compile(optimizer=optimizer, loss=loss, metrics=metrics)
+        self.compile(optimizer, self._task.loss(paper.reduction), metrics=metrics)
 
     def enable_lora(self, rank: int) -> None:
         """Freezes the encoder, except for new factors, and compiles with the defaults.
@@ -418,7 +417,9 @@ class TextModel(TaskModel):
                 "A dataset or generator has batches with labels and weights inside: "
                 "leave out y, sample_weight and batch_size."
             )
-        if isinstance(x, tf.data.Dataset) and _is_encoded(x.element_spec):
+        spec = getattr(x, "element_spec", None)
+        inputs = spec[0] if isinstance(spec, tuple) else spec
+        if isinstance(inputs, Mapping) and "input_ids" in inputs:
             return x
         first = first_element(x)
         if first is None:
@@ -937,12 +938,6 @@ def _is_text(value: Any) -> bool:
         return not isinstance(value, int | float | None)
     kind = getattr(value.dtype, "kind", "")
     return kind in ("U", "S", "O") or "str" in str(value.dtype)
-
-
-def _is_encoded(element: Any) -> bool:
-    """Whether a dataset element is already tokenized."""
-    x = element[0] if isinstance(element, tuple) else element
-    return isinstance(x, Mapping) and "input_ids" in x
 
 
 def _check_labeled(dataset: tf.data.Dataset, method: str) -> None:

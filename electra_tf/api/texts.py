@@ -25,9 +25,6 @@ from electra_tf.tasks.encoding import encode_texts
 from electra_tf.tasks.heads import mean_over_tokens
 from electra_tf.tasks.sentences import split_words
 
-# One batch: texts, labels and sample weights; the last two may be None.
-Element = tuple[Any, Any, Any]
-
 
 def columns_of(
     texts: Any, names: Sequence[str], *, words: bool = False
@@ -181,8 +178,8 @@ def batch_count(source: Any) -> int | None:
     return getattr(source, "num_batches", None)
 
 
-def elements(source: Any, *, shuffle: bool = False) -> Iterator[Element]:
-    """Yields the batches of one epoch of a dataset or generator.
+def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
+    """Yields the batches of one epoch: texts, labels and sample weights, or None.
 
     A tuple is (texts, labels) or (texts, labels, sample weights); other elements are
     texts. ``shuffle`` shuffles the batches of a ``PyDataset``.
@@ -203,7 +200,7 @@ def elements(source: Any, *, shuffle: bool = False) -> Iterator[Element]:
         yield keras.utils.unpack_x_y_sample_weight(element)
 
 
-def first_element(source: Any) -> Element | None:
+def first_element(source: Any) -> tuple | None:
     """Returns the first batch, outside of any epoch, or None if there are none."""
     if isinstance(source, keras.utils.PyDataset):
         source = iter([] if source.num_batches == 0 else [source[0]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from electra_tf.config.fields import MAX_SEED, Group, field, require
 
@@ -26,9 +26,7 @@ class PredictConfig(Group):
     predictions of the same name get the prefix "predicted_".
     """
 
-    model: str | None = field(
-        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
-    )
+    model: str | None = field(None, "Fine-tuning run or SavedModel.", required=True)
     text_pair: str | None = field(None, "Second text of every pair.")
     context: str | None = field(None, "Paragraph of the questions (the texts).")
     input: str | None = field(
@@ -65,9 +63,7 @@ class EvaluateConfig(Group):
     Prints the metrics of the task, as fine-tuning does for --eval.
     """
 
-    model: str | None = field(
-        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
-    )
+    model: str | None = field(None, "Fine-tuning run or SavedModel.", required=True)
     input: str | None = field(
         None, "Table with labels: .csv, .tsv or .jsonl, also with .gz.", required=True
     )
@@ -92,9 +88,7 @@ class InspectConfig(Group):
     [MASK].
     """
 
-    model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
-    )
+    model: str | None = field(None, "Pretraining run, import or mini.", required=True)
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")
     mask_rate: float | None = field(
@@ -140,22 +134,11 @@ class ScoreConfig(Group):
     word error rate, which is reported on lists held out from tuning.
     """
 
-    # Removed flags of earlier versions with their defaults.
-    REMOVED: ClassVar[dict[str, Any]] = {
-        "lower_case": None,
-        "strip_accents": None,
-        "vocab_file": None,
-    }
-
-    model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
-    )
+    model: str | None = field(None, "Pretraining run, import or mini.", required=True)
     data: tuple[str, ...] = field((), "Minimal pairs: .jsonl files, or their folders.")
     input: str | None = field(None, "N-best lists: JSON lines.")
     output: str | None = field(
-        None,
-        "JSON lines to write: the best hypothesis of each list of --input.",
-        only_with="input",
+        None, "JSON lines to write: each list's best hypothesis.", only_with="input"
     )
     report: str | None = field(None, "Also write the numbers to this file, as JSON.")
     overwrite: bool = field(False, "Replace existing files.")
@@ -225,9 +208,7 @@ class AnalyzeConfig(Group):
     the only part for masked LMs and Electric.
     """
 
-    model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
-    )
+    model: str | None = field(None, "Pretraining run, import or mini.", required=True)
     output: str | None = field(None, "Folder to write the report to.", required=True)
     overwrite: bool = field(False, "Replace an existing report.")
     only: tuple[str, ...] = field(

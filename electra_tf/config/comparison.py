@@ -93,12 +93,8 @@ class CompareConfig(Group):
     workers: int = field(
         1, "Runs at a time, each in its own process with its share of the cores.", min=1
     )
-    overwrite: bool = field(
-        False, "Delete the results of systems and probes whose settings changed."
-    )
-    dry_run: bool = field(
-        False, "Build data and print steps, FLOPs and parameters of each system."
-    )
+    overwrite: bool = field(False, "Delete results of changed systems and probes.")
+    dry_run: bool = field(False, "Build data; print steps, FLOPs and parameters.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

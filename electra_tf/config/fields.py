@@ -7,14 +7,13 @@ frozen dataclass of groups, or a single group.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 
 # TensorFlow stores seeds as int32.
 MAX_SEED = 2**31 - 1
@@ -100,10 +99,9 @@ class Group:
                 _check_number(leaf, value)
             choices = leaf.metadata["choices"] or literals.get(leaf.name)
             if choices and value not in (leaf.default, *choices):
-                close = difflib.get_close_matches(str(value), choices, 3)
-                hint = f" Did you mean {' or '.join(close)}?" if close else ""
                 raise UserError(
-                    f"--{flag_name(leaf)}={value} is unknown.{hint} Allowed are "
+                    f"--{flag_name(leaf)}={value} is unknown."
+                    f"{did_you_mean(str(value), choices)} Allowed are "
                     f"{', '.join(choices)}."
                 )
 

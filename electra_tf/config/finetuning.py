@@ -42,13 +42,9 @@ class FinetuneRunConfig(Group):
         "fine-tuning run, or mini, the small encoder that comes with the package.",
         resumable=True,
     )
-    output_dir: str | None = field(
-        None, "Output folder; default: runs/TASK.", resumable=True
-    )
+    output_dir: str | None = field(None, "Output; default: runs/TASK.", resumable=True)
     overwrite: bool = field(
-        False,
-        "Delete the run in output_dir, finished or interrupted, and start again.",
-        resumable=True,
+        False, "Replace the run in output_dir, finished or interrupted.", resumable=True
     )
     seeds: int = field(1, "Number of runs, with seeds seed, seed + 1, ...", min=1)
     seed: int = field(0, "First seed: head, data order, dropout.", min=0, max=MAX_SEED)
@@ -71,9 +67,7 @@ class FinetuneRunConfig(Group):
     )
     log_steps: int = field(50, "Steps between progress lines.", min=1, resumable=True)
     callback: tuple[str, ...] = callbacks()
-    export_saved_model: bool = field(
-        True, "Write saved_model/, for serving.", resumable=True
-    )
+    export_saved_model: bool = field(True, "Write saved_model/.", resumable=True)
     export_precision: Literal["float32", "bfloat16", "int8"] = field(
         "float32",
         "Precision of exports. bfloat16: the encoder of saved_model/, in half the "
@@ -135,9 +129,7 @@ class FinetuneDataConfig(Group):
         resumable=True,
     )
     eval: str | None = field(
-        None,
-        "Your table to evaluate on; default: a tenth of --train is held out.",
-        resumable=True,
+        None, "Evaluation table; default: a held-out tenth of --train.", resumable=True
     )
     test: str | None = field(None, "Table to predict; needs no labels.", resumable=True)
     text: tuple[str, ...] = field(
@@ -204,9 +196,7 @@ class TaggingConfig(Group):
         "in CoNLL-U and tables; default: by the task.",
         only_with=_TAGGING,
     )
-    tag_column: str | None = field(
-        None, "Column of the tags, likewise.", only_with=_TAGGING
-    )
+    tag_column: str | None = field(None, "Tags' column, likewise.", only_with=_TAGGING)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,14 +248,9 @@ class RecipeConfig(Group):
     learning_rate: float | None = field(
         None, "Peak learning rate; default: by preset and size.", above=0
     )
-    weight_decay: float | None = field(
-        None, "Decoupled weight decay; default: by preset.", min=0
-    )
+    weight_decay: float | None = field(None, "Weight decay; default: by preset.", min=0)
     layerwise_decay: float | None = field(
-        None,
-        "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
-        above=0,
-        max=1,
+        None, "Rate factor per layer; default: 0.8, large 0.9; 1: off.", above=0, max=1
     )
     epochs: float | None = field(
         None, "Passes over the data; default: 3, and 10 for RTE and STS-B.", above=0

@@ -49,12 +49,8 @@ class RunConfig(Group):
     save_checkpoint_steps: int = field(
         1000, "Steps between checkpoints.", resumable=True, min=1
     )
-    keep_checkpoints: int = field(
-        5, "Checkpoints to keep; older ones are deleted.", resumable=True, min=1
-    )
-    log_steps: int = field(
-        100, "Steps between log lines and logged points.", resumable=True, min=1
-    )
+    keep_checkpoints: int = field(5, "Checkpoints to keep.", resumable=True, min=1)
+    log_steps: int = field(100, "Steps between log entries.", resumable=True, min=1)
     seed: int = field(
         0, "Seed of weights, data order, masks, samples, dropout.", min=0, max=MAX_SEED
     )
@@ -76,9 +72,7 @@ class RunConfig(Group):
         "none", "Compute dtype; weights stay float32."
     )
     callback: tuple[str, ...] = callbacks()
-    overwrite: bool = field(
-        False, "Delete the run in model_dir and start again.", resumable=True
-    )
+    overwrite: bool = field(False, "Replace the run in model_dir.", resumable=True)
     dry_run: bool = field(
         False, "Print sizes, FLOPs and data statistics; write nothing.", resumable=True
     )
@@ -154,12 +148,8 @@ class EncoderConfig(Group):
     intermediate_size: int = field(1024, "Width of the feed-forward layer.", min=1)
     embedding_size: int = field(128, "Width of the embedding tables.", min=1)
     max_positions: int = field(512, "Rows of the position table.", min=1)
-    dropout: float = field(
-        0.1, "Dropout of embeddings and the outputs of sub-layers.", min=0, below=1
-    )
-    attention_dropout: float = field(
-        0.1, "Dropout of attention probabilities.", min=0, below=1
-    )
+    dropout: float = field(0.1, "Dropout of embeddings and sub-layers.", min=0, below=1)
+    attention_dropout: float = field(0.1, "Dropout of attention.", min=0, below=1)
     initializer_range: float = field(
         0.02,
         "Standard deviation of initial tables and layers (truncated normal); heads "
@@ -211,10 +201,7 @@ class GeneratorConfig(Group):
         only_with="objective!=mlm",
     )
     sharing: str = field(
-        "tied",
-        "Variables that both networks share.",
-        choices=SHARINGS,
-        only_with=_NETWORK,
+        "tied", "Shared variables.", choices=SHARINGS, only_with=_NETWORK
     )
     generator_hidden_size: float = field(
         0.25, "Width as a fraction: hidden, feed-forward and heads.", above=0, max=1
@@ -224,10 +211,7 @@ class GeneratorConfig(Group):
         1.0, "Divisor of the logits before sampling.", above=0, only_with=_SAMPLER
     )
     final_temperature: float | None = field(
-        None,
-        "Temperature at the end of a schedule; default: constant.",
-        above=0,
-        only_with=_SAMPLER,
+        None, "Final temperature; default: constant.", above=0, only_with=_SAMPLER
     )
     temperature_steps: int | None = field(
         None,
@@ -466,22 +450,22 @@ class PretrainConfig:
         the generator's hidden size. A frozen generator without sampling dropout has no
         dropout. Raises ValueError if the sizes are invalid.
         """
-        encoder, fraction = self.encoder, self.generator.generator_hidden_size
+        encoder, generator = self.encoder, self.generator
+        fraction = generator.generator_hidden_size
+        num_layers = round(encoder.num_layers * generator.generator_layers)
         hidden_size = round(encoder.hidden_size * fraction)
         head_size = encoder.hidden_size // encoder.num_heads
         changed = {
-            "num_layers": max(
-                1, round(encoder.num_layers * self.generator.generator_layers)
-            ),
+            "num_layers": max(1, num_layers),
             "hidden_size": hidden_size,
             "num_heads": max(1, hidden_size // head_size),
             "intermediate_size": round(
                 encoder.intermediate_size * hidden_size / encoder.hidden_size
             ),
         }
-        if self.generator.sharing == "untied":
+        if generator.sharing == "untied":
             changed["embedding_size"] = hidden_size
-        if self.training.freeze_generator and not self.generator.sampling_dropout:
+        if self.training.freeze_generator and not generator.sampling_dropout:
             changed |= {"dropout": 0.0, "attention_dropout": 0.0}
         try:
             return dataclasses.replace(encoder, **changed)

@@ -6,7 +6,6 @@ To add a custom task, put a row into ``TASKS`` before the run starts.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import os
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from electra_tf.config.finetuning import (
 )
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
@@ -57,8 +56,7 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     """
     data, name = config.data, config.run.task
     if name not in TASKS:
-        close = difflib.get_close_matches(name, TASKS, 3)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        hint = did_you_mean(name, TASKS)
         raise UserError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
     row, unset = TASKS[name], FinetuneDataConfig()
     for flag in _FILES:
