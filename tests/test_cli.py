@@ -5,9 +5,7 @@ import io
 import pkgutil
 import re
 import signal
-import subprocess
 import sys
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -19,8 +17,8 @@ from electra_tf.__main__ import main as command
 from electra_tf.config.fields import Group, field, fields, flag_name, from_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
+from tests.golden.commands import python
 
-ROOT = Path(__file__).parents[1]
 NAMES = {"one": "the first", "two": "the second"}
 
 
@@ -43,16 +41,6 @@ class Small(Group):
 
 
 SMALL = cli.Command("Small", f"{__name__}:Small", "electra_tf.files:nothing")
-
-
-def program(*arguments):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_every_kind_of_flag_is_read():
@@ -169,7 +157,7 @@ def test_help_lists_every_flag(name, capsys):
 
 @pytest.mark.parametrize("script", ["run_pretraining.py", "run_finetuning.py"])
 def test_help_imports_no_tensorflow(script):
-    done = program("-X", "importtime", script, "--help")
+    done = python("-X", "importtime", script, "--help")
     assert done.returncode == 0, done.stderr
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert not {"tensorflow", "keras", "numpy"} & imported
@@ -177,14 +165,14 @@ def test_help_imports_no_tensorflow(script):
 
 def test_the_list_of_commands():
     """The list is fast, because it imports neither config nor TensorFlow."""
-    done = program("-X", "importtime", "-m", "electra_tf", "--help")
+    done = python("-X", "importtime", "-m", "electra_tf", "--help")
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     heavy = {"tensorflow", "keras", "numpy", "tqdm", "electra_tf.config.pretraining"}
     assert not heavy & imported
     for name, row in COMMANDS.items():
         assert re.search(f"^  {name} +{re.escape(row.summary)}$", done.stdout, re.M)
         assert len(row.summary.split()) > 3
-    wrong = program("-m", "electra_tf", "pretain")
+    wrong = python("-m", "electra_tf", "pretain")
     assert wrong.returncode == 1
     assert wrong.stderr == (
         "error: unknown command 'pretain'. Did you mean pretrain? See --help.\n"

@@ -7,7 +7,6 @@ loaders of Keras and TensorFlow.
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.tasks import TaskModel
 from electra_tf.tasks.batching import TrainingOrder
 from tests.end_to_end.test_pretraining import final_weights
-from tests.golden import archive, commands, machine, recipes
+from tests.golden import archive, commands, recipes
 
 HERE = archive.HERE
 
@@ -30,7 +29,6 @@ def read(path):
 
 
 def rows(text):
-    """Parses JSON lines."""
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -118,8 +116,8 @@ def assert_config(found, expected, kind=PretrainConfig):
 
 
 def in_a_process(name, *arguments):
-    script = str(commands.ROOT / f"{name}.py")
-    return commands.start([sys.executable, script, *arguments], ".")
+    done = commands.python(commands.ROOT / f"{name}.py", *arguments, folder=".")
+    return done.returncode, done.stdout, done.stderr
 
 
 def assert_goes_on(runs, stored, name, whole, run=commands.call):
@@ -128,7 +126,7 @@ def assert_goes_on(runs, stored, name, whole, run=commands.call):
     said = "".join(said)
     assert code == 0, said[-3000:]
     assert f"resuming after step {step}" in said
-    tolerance = 0 if machine.is_the_same() else 1e-4
+    tolerance = 0 if archive.is_the_same_machine() else 1e-4
     found, expected = (final_weights(x, 12) for x in (runs / name, stored / whole))
     assert_arrays(found, expected, tolerance)
     expected = losses(stored / whole, step)
@@ -271,9 +269,8 @@ def models(tmp_path_factory):
 
 def answers(folder):
     """Returns current and stored outputs of the stored models."""
-    command = [sys.executable, str(HERE / "answers.py"), str(folder), "now"]
-    code, said = commands.start(command, folder)
-    assert code == 0, said[-3000:]
+    done = commands.python(HERE / "answers.py", folder, "now", folder=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
     found = []
     for name in ("now", "answers"):
         with np.load(folder / f"{name}.npz") as numbers:

@@ -1,11 +1,9 @@
 """`pip install .` installs all packages, commands and flagfiles."""
 
+import functools
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 import electra_tf
 from electra_tf.__main__ import COMMANDS
+from tests.golden.commands import python
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -62,25 +61,6 @@ def test_requirements_have_upper_bounds():
     assert open_ended == ["importlib_resources>=6"]
 
 
-def run_python(installed, folder, *arguments, timeout=None):
-    """Runs Python with the installed library in an empty folder."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
-def run(installed, folder, *arguments):
-    """Runs the console command of the installed library in an empty folder."""
-    command = str(installed / "bin" / "electra-tf")
-    return run_python(installed, folder, command, *arguments, timeout=120)
-
-
 @pytest.mark.slow
 def test_the_wheel_holds_all_files(installed):
     package = installed / "electra_tf"
@@ -109,7 +89,7 @@ def test_the_code_of_the_readme_in_an_empty_folder(installed, tmp_path):
     code += (
         "import json\nprint(json.dumps([model.history.history, texts, labels, dev]))"
     )
-    done = run_python(installed, tmp_path, "-c", code)
+    done = python("-c", code, folder=tmp_path, library=installed)
     assert done.returncode == 0, done.stderr[-2000:]
     *_, answer, last = done.stdout.splitlines()
     assert "'label': 'passive'" in answer
@@ -124,8 +104,9 @@ def test_the_code_of_the_readme_in_an_empty_folder(installed, tmp_path):
 
 @pytest.mark.slow
 def test_installed_commands_find_flagfiles(installed, tmp_path):
-    flags = ("--flagfile=configs/tiny.cfg", "--hidden_size=100")
-    done = run(installed, tmp_path, "pretrain", *flags)
+    command = installed / "bin" / "electra-tf"
+    run = functools.partial(python, command, folder=tmp_path, library=installed)
+    done = run("pretrain", "--flagfile=configs/tiny.cfg", "--hidden_size=100")
     assert done.returncode == 1
     # The number of heads is from the flagfile.
     assert "--hidden_size=100 is not divisible by --num_heads=8" in done.stderr
@@ -134,17 +115,7 @@ def test_installed_commands_find_flagfiles(installed, tmp_path):
         ("pretrain", "configs/objectives/reinforce.cfg"),
         ("compare", "configs/compare/table5.cfg"),
     ):
-        done = run(installed, tmp_path, name, f"--flagfile={wrong}", "--seed=-1")
+        done = run(name, f"--flagfile={wrong}", "--seed=-1")
         assert done.returncode == 1
         assert done.stderr == "error: --seed must be in [0, 2147483647], got -1.\n"
-    code = (
-        "from electra_tf import cli\n"
-        "from electra_tf.config.pretraining import PretrainConfig\n"
-        "nested = cli.parse(PretrainConfig, ['--flagfile=configs/objectives/"
-        "reinforce.cfg'])\n"
-        "print(cli.__file__, nested.training.training, nested.encoder.num_layers)"
-    )
-    shown = run_python(installed, tmp_path, "-c", code)
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stdout == f"{installed}/electra_tf/cli.py reinforce 2\n"
     assert not list(tmp_path.iterdir())

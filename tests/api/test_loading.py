@@ -39,7 +39,6 @@ def exported(runs):
 
 @pytest.fixture(scope="module")
 def theirs(runs, tmp_path_factory):
-    """The pretrained model in Hugging Face format."""
     path = tmp_path_factory.mktemp("converted") / "theirs"
     options = {"source": str(runs / "finished"), "to": str(path)}
     convert(ConvertConfig(format="hugging_face", **options), log=lambda line: None)

@@ -45,10 +45,7 @@ TABLE_6 = {
 
 @pytest.mark.parametrize("name", TABLE_6)
 def test_presets_spell_out_table_6(name):
-    """Presets give sizes, rates and generator of Table 6, not only the dimensions.
-
-    (pitfalls 24 and 33 of docs/fidelity.md)
-    """
+    """Also rates and the generator (pitfalls 24 and 33 of docs/fidelity.md)."""
     path = CONFIGS / f"{name}.cfg"
     config = parse(f"--flagfile={path}")
     generator = config.generator_encoder
@@ -75,10 +72,7 @@ def test_presets_spell_out_table_6(name):
 
 
 def test_generator_formula():
-    """Generator heads: hidden size // 64, never below one.
-
-    (pitfall 24 of docs/fidelity.md)
-    """
+    """Heads: hidden size // 64, at least one (pitfall 24 of docs/fidelity.md)."""
     config = PretrainConfig(
         encoder=EncoderConfig(hidden_size=768, num_heads=12, intermediate_size=3072),
         generator=GeneratorConfig(generator_hidden_size=0.25),

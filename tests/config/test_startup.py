@@ -18,7 +18,6 @@ DAY = 24 * 3600
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    """Clears the environment before each test."""
     for name in ("TF_XLA_FLAGS", "XLA_FLAGS", startup.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
@@ -58,6 +57,19 @@ def put(folder, name, content=None, *, used=0):
 
 def names(folder):
     return {path.name for path in folder.iterdir()}
+
+
+def program(code, *arguments, **environment):
+    """Runs Python code in a separate process without TensorFlow's variables."""
+    gone = ("TF_XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL")
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=Path(__file__).parents[2],
+        env={n: x for n, x in os.environ.items() if n not in gone} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
 
 def test_it_is_in_the_users_cache_directory(tmp_path, monkeypatch):
@@ -171,18 +183,9 @@ print(hashlib.sha256(weights).hexdigest())
 
 @pytest.mark.slow
 def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
-    def run(cache, tensors=0):
-        environment = {**os.environ, startup.CACHE_VARIABLE: str(cache)}
-        environment.pop("TF_XLA_FLAGS", None)
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tensors)],
-            cwd=Path(__file__).parents[2],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
+    def run(cache, tensors="0"):
+        variables = {startup.CACHE_VARIABLE: str(cache)}
+        return program(PROGRAM, tensors, **variables).stdout
 
     def entries():
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.pb")}
@@ -195,7 +198,7 @@ def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
     first, second, *others = written
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:-100])
-    assert run(tmp_path / "a b", tensors=99) == expected
+    assert run(tmp_path / "a b", tensors="99") == expected
     found = entries()
     assert found.keys() == written.keys()
     assert all(found[path] == written[path] for path in others)
@@ -215,13 +218,5 @@ import matplotlib.pyplot, sklearn.base
 
 @pytest.mark.slow
 def test_keras_is_imported_without_what_no_command_uses():
-    pytest.importorskip("sklearn")
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT],
-        env={n: x for n, x in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     # Without the filter, TensorFlow logs the CPU's features and the missing GPU.
-    assert done.stderr == "a line of somebody else\n"
+    assert program(LIGHT).stderr == "a line of somebody else\n"

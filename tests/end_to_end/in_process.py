@@ -28,7 +28,6 @@ def config_of(text, model_dir, *arguments):
 
 
 def run(text, model_dir, *arguments):
-    """Returns the exit code and the log lines."""
     said = []
     code = pretrain.run(config_of(text, model_dir, *arguments), said.append)
     return code, said

@@ -112,11 +112,7 @@ def start_and_signal(text, model_dir, number, step):
 
 @pytest.mark.slow
 def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path):
-    """The same command resumes with dropout after SIGTERM and after SIGKILL.
-
-    SIGTERM saves a checkpoint and has its own exit code (pitfall 45 of
-    docs/fidelity.md).
-    """
+    """SIGTERM has its own exit code (pitfall 45 of docs/fidelity.md)."""
     code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 5)
     assert code == 75, output
     assert "SIGTERM" in output

@@ -25,7 +25,6 @@ import tensorflow as tf
 
 
 def main(folder, out):
-    """Writes the outputs of all models."""
     folder = Path(folder)
     described = {
         "registered": sorted(

@@ -9,6 +9,7 @@ import json
 import os
 import pkgutil
 import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -20,18 +21,17 @@ ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = {"run_pretraining": "pretrain", "run_finetuning": "finetune"}
 
 
-def start(command, folder):
-    """Runs a command in a separate process; returns exit code and output."""
-    done = subprocess.run(
-        command,
+def python(*arguments, folder=ROOT, library=ROOT):
+    """Runs Python in a separate process, in a folder, with the library of a folder."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(library)},
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
-    return done.returncode, done.stdout + done.stderr
 
 
 def call(name, *arguments):
