@@ -332,8 +332,7 @@ class QuestionAnswering(TextModel):
         columns = y if isinstance(y, Mapping) else {"answer": y}
         if "answer" not in columns:
             raise UserError(
-                f"The labels need a column answer; the columns are "
-                f"{', '.join(columns)}."
+                f"The labels need a column answer; there are {', '.join(columns)}."
             )
         answers = [
             text_of(value, f"answers (row {row})")
