@@ -112,7 +112,6 @@ class Preprocessor:
     """Tokenizes and packs texts into the inputs of a task model.
 
     Training, evaluation, prediction and the SavedModel share it.
-
     """
 
     def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
@@ -634,11 +633,10 @@ class TextModel(TaskModel):
                 frozen.start_head(self, self._task, rows, batch_size=64)
             if shuffle and len(rows) and rows.targets:
                 # The order of a fine-tuning run.
+                lengths = rows.lengths
                 size = min(checked_batch_size(batch_size), len(rows))
-                buckets = bucket_lengths(rows.lengths, self.max_seq_length)
-                order = TrainingOrder(
-                    rows.lengths, size, buckets, updates=self._updates
-                )
+                buckets = bucket_lengths(lengths, self.max_seq_length)
+                order = TrainingOrder(lengths, size, buckets, updates=self._updates)
                 steps_per_epoch = steps_per_epoch or order.steps_per_pass
                 steps = steps_per_epoch * max(epochs - initial_epoch, 0)
                 dataset = training_dataset(rows, order, seed=self.seed, steps=steps)

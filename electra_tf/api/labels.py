@@ -28,11 +28,14 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
         raise UserError(f"{argument} are missing: list at least {least}.")
     names = []
     for value in plain(values, argument):
-        if is_missing(value) or not isinstance(
-            value, str | bytes | numbers.Real | np.bool_
-        ):
+        is_name = isinstance(value, str | bytes | numbers.Real | np.bool_)
+        if is_missing(value) or not is_name:
             raise UserError(f"{argument} has {value!r:.100}, which is not a name.")
-        names.append(_name(value))
+        if isinstance(value, bytes):
+            value = text_of(value, argument)
+        elif isinstance(value, float | np.floating) and value.is_integer():
+            value = int(value)
+        names.append(str(value))
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{argument} has {twice[0]!r} twice.")
     if len(names) < least:
@@ -41,15 +44,6 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
             f"{least} different ones."
         )
     return tuple(names)
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, str | bytes):
-        return text_of(value, "labels")
-    is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if is_whole and not isinstance(value, int) and float(value).is_integer():
-        value = int(value)
-    return str(value)
 
 
 class LabelLookup:
@@ -95,10 +89,8 @@ class LabelLookup:
             raise self._unknown(repr(value), row)
         if self._by_number:
             return self._only(self._by_number.get(float(value), []), value, row)
-        if self._by_boolean and self.names not in (
-            ("False", "True"),
-            ("false", "true"),
-        ):
+        is_ordered = self.names in (("False", "True"), ("false", "true"))
+        if self._by_boolean and not is_ordered:
             raise UserError(
                 f"Row {row}: {value!r} may be a position or a boolean; give the label "
                 f"as one of {', '.join(self.names)}."

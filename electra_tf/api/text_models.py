@@ -183,7 +183,7 @@ def _number(value: Any, row: int) -> float:
     if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
         (value,) = value
     try:
-        number = float("nan") if is_missing(value) else float(value)
+        number = float(value)
     except (TypeError, ValueError):
         number = float("nan")
     if not np.isfinite(number):

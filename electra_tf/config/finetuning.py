@@ -42,9 +42,11 @@ class FinetuneRunConfig(Group):
         "fine-tuning run, or mini, the small encoder that comes with the package.",
         resumable=True,
     )
-    output_dir: str | None = field(None, "Output; default: runs/TASK.", resumable=True)
+    output_dir: str | None = field(None, "Folder; default: runs/TASK.", resumable=True)
     overwrite: bool = field(
-        False, "Replace the run in output_dir, finished or interrupted.", resumable=True
+        False,
+        "Delete the run in output_dir, finished or interrupted, and start again.",
+        resumable=True,
     )
     seeds: int = field(1, "Number of runs, with seeds seed, seed + 1, ...", min=1)
     seed: int = field(0, "First seed: head, data order, dropout.", min=0, max=MAX_SEED)
@@ -67,7 +69,9 @@ class FinetuneRunConfig(Group):
     )
     log_steps: int = field(50, "Steps between progress lines.", min=1, resumable=True)
     callback: tuple[str, ...] = callbacks()
-    export_saved_model: bool = field(True, "Write saved_model/.", resumable=True)
+    export_saved_model: bool = field(
+        True, "Write saved_model/, for serving.", resumable=True
+    )
     export_precision: Literal["float32", "bfloat16", "int8"] = field(
         "float32",
         "Precision of exports. bfloat16: the encoder of saved_model/, in half the "
@@ -248,7 +252,9 @@ class RecipeConfig(Group):
     learning_rate: float | None = field(
         None, "Peak learning rate; default: by preset and size.", above=0
     )
-    weight_decay: float | None = field(None, "Weight decay; default: by preset.", min=0)
+    weight_decay: float | None = field(
+        None, "Decoupled weight decay; default: by preset.", min=0
+    )
     layerwise_decay: float | None = field(
         None, "Rate factor per layer; default: 0.8, large 0.9; 1: off.", above=0, max=1
     )

@@ -49,7 +49,9 @@ class RunConfig(Group):
     save_checkpoint_steps: int = field(
         1000, "Steps between checkpoints.", resumable=True, min=1
     )
-    keep_checkpoints: int = field(5, "Checkpoints to keep.", resumable=True, min=1)
+    keep_checkpoints: int = field(
+        5, "Checkpoints to keep; older ones are deleted.", resumable=True, min=1
+    )
     log_steps: int = field(100, "Steps between log entries.", resumable=True, min=1)
     seed: int = field(
         0, "Seed of weights, data order, masks, samples, dropout.", min=0, max=MAX_SEED
@@ -72,7 +74,9 @@ class RunConfig(Group):
         "none", "Compute dtype; weights stay float32."
     )
     callback: tuple[str, ...] = callbacks()
-    overwrite: bool = field(False, "Replace the run in model_dir.", resumable=True)
+    overwrite: bool = field(
+        False, "Delete the run in model_dir and start again.", resumable=True
+    )
     dry_run: bool = field(
         False, "Print sizes, FLOPs and data statistics; write nothing.", resumable=True
     )
@@ -149,7 +153,9 @@ class EncoderConfig(Group):
     embedding_size: int = field(128, "Width of the embedding tables.", min=1)
     max_positions: int = field(512, "Rows of the position table.", min=1)
     dropout: float = field(0.1, "Dropout of embeddings and sub-layers.", min=0, below=1)
-    attention_dropout: float = field(0.1, "Dropout of attention.", min=0, below=1)
+    attention_dropout: float = field(
+        0.1, "Dropout of attention probabilities.", min=0, below=1
+    )
     initializer_range: float = field(
         0.02,
         "Standard deviation of initial tables and layers (truncated normal); heads "

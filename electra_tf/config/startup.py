@@ -170,10 +170,8 @@ def _is_usable(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _clean(folder.parent)
-        return (
-            os.access(folder, os.W_OK)
-            and shutil.disk_usage(folder).free >= MIN_FREE_BYTES
-        )
+        has_space = shutil.disk_usage(folder).free >= MIN_FREE_BYTES
+        return has_space and os.access(folder, os.W_OK)
     except (OSError, ValueError):
         # An entry that another process cuts off while it is read is a ValueError.
         return False
