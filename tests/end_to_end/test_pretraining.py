@@ -79,7 +79,7 @@ def test_a_run_leaves_everything_it_promises(whole):
     rows = files.read_json_lines(model_dir / "metrics.jsonl")
     assert rows[-1]["step"] == 30
     assert {"eval_discriminator_auc", "eval_generator_loss"} <= rows[-1].keys()
-    (*_, last) = [row for row in rows if "generator_loss" in row]
+    last = [row for row in rows if "generator_loss" in row][-1]
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= last.keys()
     assert "trivial" in output
     assert "electra_tf finetune" in output
