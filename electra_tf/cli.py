@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import inspect
 import io
@@ -32,7 +31,7 @@ from absl import flags, logging
 
 from electra_tf import __version__
 from electra_tf.config import fields, startup
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 
 # Exit codes. STOPPED is EX_TEMPFAIL: schedulers run the job again. INTERRUPTED is the
 # shell's code after Ctrl-C.
@@ -40,17 +39,12 @@ OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
 # Upper bound on the length of a flag name.
 _LONGEST_FLAG = 100
 
-# Flagfiles that include each other twice grow exponentially.
-_MOST_FLAGFILES = 1000
-
 Log = Callable[[str], None]
 # Environment variable: 1 shows the traceback of user errors too.
 _DEBUG = "ELECTRA_TF_DEBUG"
 # Parents of configs/: the installed package, or in a checkout the folder above. The
 # package comes first, because site-packages may hold another configs/.
-_PACKAGE = Path(__file__).parent
-_SHIPPED = (_PACKAGE, _PACKAGE.parent)
-
+_SHIPPED = Path(__file__).parents[:2]
 
 # Control characters except line breaks and tabs, and bidirectional overrides.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -81,13 +75,12 @@ class Command(NamedTuple):
         summary: one line in the list of commands.
         config: "module:Class" of the dataclass of flags; its docstring is the help.
         function: "module:function", imported after the flags are validated. Takes the
-            config, and the positional arguments if allowed. Returns an exit code, or
-            None for ``OK``.
+            config and allowed positional arguments; returns an exit code or None.
         arguments: help of the positional arguments; empty allows none.
     """
 
     summary: str
-    config: str | type
+    config: str
     function: str
     arguments: str = ""
 
@@ -99,9 +92,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         # Other encodings of the locale cannot represent every token.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     with clear_errors():
-        config_class = command.config
-        if isinstance(config_class, str):
-            config_class = pkgutil.resolve_name(config_class)
+        config_class = pkgutil.resolve_name(command.config)
         given = {*itertools.takewhile(lambda text: text != "--", arguments)}
         if "--version" in given:
             say(f"electra_tf {__version__}")
@@ -196,10 +187,7 @@ def reason(error: Exception) -> str:
 def parse(config_class: type, arguments: Sequence[str]) -> Any:
     """Builds a config from command-line arguments (without the program name).
 
-    Raises:
-        ValueError: if a value, a combination or an argument is not allowed.
-        absl.flags.Error: if a flag cannot be parsed.
-        OSError: if a flagfile cannot be read.
+    Raises UserError, absl.flags.Error, or OSError if a flagfile cannot be read.
     """
     return _parse(config_class, arguments, False)[0]
 
@@ -220,8 +208,6 @@ def _parse(
             # Absl's search for similar names is slow on long ones.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
         escaped = argument.encode("utf-8", "backslashreplace").decode()
-        if "\0" in argument:
-            raise UserError(f"{name[:40]} has a NUL character.")
         if escaped != argument:
             # TensorFlow and JSON cannot represent such a path.
             raise UserError(f"{escaped} is not UTF-8: convert it, or rename the file.")
@@ -253,14 +239,9 @@ def _at_home(value: Any) -> Any:
     return os.path.expanduser(value) if is_path else value
 
 
-def _expanded(
-    arguments: Sequence[str],
-    seen: tuple[str, ...] = (),
-    opened: list[str] | None = None,
-) -> Iterator[str]:
+def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[str]:
     """Yields the arguments, with each ``--flagfile`` replaced by its lines."""
     waiting = iter(arguments)
-    opened = [] if opened is None else opened
     for argument in waiting:
         name, equals, path = argument.partition("=")
         if argument == "--":
@@ -273,19 +254,11 @@ def _expanded(
         if path in seen:
             raise UserError(f"flagfile {path} includes itself.")
         try:
-            lines = [
-                line.strip() for line in Path(path).read_text("utf-8-sig").split("\n")
-            ]
+            lines = map(str.strip, Path(path).read_text("utf-8-sig").split("\n"))
         except UnicodeDecodeError as error:
             raise UserError(f"flagfile {path} is not UTF-8 text.") from error
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
-        opened.append(path)
-        if len(opened) > _MOST_FLAGFILES:
-            raise UserError(
-                f"flagfile {path} is one of over {_MOST_FLAGFILES} that include each "
-                "other."
-            )
-        yield from _expanded(kept, (*seen, path), opened)
+        yield from _expanded(kept, (*seen, path))
 
 
 def find_flagfile(name: str) -> str:
@@ -300,9 +273,7 @@ def find_flagfile(name: str) -> str:
         for home in _SHIPPED
         for path in home.glob("configs/**/*.cfg")
     ]
-    close = difflib.get_close_matches(name, shipped, 3)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    raise FileNotFoundError(f"no flagfile {name!r}.{hint}")
+    raise FileNotFoundError(f"no flagfile {name!r}.{did_you_mean(name, shipped)}")
 
 
 class _FlagValues(flags.FlagValues):
@@ -311,7 +282,6 @@ class _FlagValues(flags.FlagValues):
     def read_flags_from_files(
         self, argv: Sequence[str], force_gnu: bool = True
     ) -> list[str]:
-        """Returns ``argv`` unchanged: ``_expanded`` has read the flagfiles."""
         return list(argv)
 
 
@@ -355,23 +325,17 @@ def _leaves(config_class: type) -> Iterator[tuple[dataclasses.Field, Any]]:
 
 
 def help_text(config_class: type, texts: str) -> str:
-    """Returns the text of ``--help``: the docstring of the config, and flags by group.
-
-    ``texts`` is the help of the positional arguments, or "".
-    """
+    """Returns ``--help``: docstring, positional arguments ``texts``, flags by group."""
     width = min(100, shutil.get_terminal_size((88, 24)).columns)
-    parts = [inspect.getdoc(config_class)]
-    if texts:
-        parts.append(texts)
-    hints = {leaf.name: hint for leaf, hint in _leaves(config_class)}
+    parts = [inspect.getdoc(config_class), *filter(None, [texts])]
     for _, group in fields.groups(config_class):
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
         # Flags inherited from shared groups come last.
         leaves = sorted(
-            dataclasses.fields(group), key=lambda x: x.name not in group.__annotations__
+            _leaves(group), key=lambda row: row[0].name not in group.__annotations__
         )
-        rows = [_flag_help(leaf, hints[leaf.name], width) for leaf in leaves]
+        rows = [_flag_help(leaf, hint, width) for leaf, hint in leaves]
         parts.append("\n".join([title.rstrip("."), *rows]))
     parts.append(
         "Any command\n"
@@ -399,15 +363,12 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     elif default not in (None, ""):
         shown = {True: "on", False: "off"}.get(default, default)
         head += f"  (default: {shown if hint is bool else default})"
-    lines = [head, *_wrapped(leaf.metadata["help"], width, 6, 6)]
+    wrapper = textwrap.TextWrapper(width, " " * 6, " " * 6)
+    lines = [head, *wrapper.wrap(leaf.metadata["help"])]
+    wrapper = textwrap.TextWrapper(width, " " * 8, " " * 10)
     for choice, meaning in (choices or {}).items():
-        lines += _wrapped(f"{choice}: {meaning}", width, 8, 10)
+        lines += wrapper.wrap(f"{choice}: {meaning}")
     return "\n".join(lines)
-
-
-def _wrapped(text: str, width: int, first: int, others: int) -> list[str]:
-    indents = {"initial_indent": " " * first, "subsequent_indent": " " * others}
-    return textwrap.wrap(text, width, **indents)
 
 
 def duration(seconds: float) -> str:
@@ -421,18 +382,10 @@ def duration(seconds: float) -> str:
 class Progress:
     """Progress bar with rate and remaining time.
 
-    Overwrites one line on a terminal and writes plain lines elsewhere. The rate is
-    measured from the first ``update``, so it excludes compilation.
-
-    Args:
-        total: number of units.
-        done: units done before.
-        unit: name of a unit, such as "step".
-        scale: whether to shorten counts, as in 1.2M.
-        stream: text stream; None is standard error.
-        log: receives the plain lines instead of the stream.
-        seconds: minimum time between plain lines.
-        clock: returns the time in seconds.
+    Overwrites one line on a terminal. Elsewhere, writes plain lines at least
+    ``seconds`` apart, to ``log`` or else to the ``stream`` (default: standard error).
+    The rate is measured from the first ``update``, so it excludes compilation. ``done``
+    units of ``total`` were done before. ``scale`` shortens counts, as in 1.2M.
     """
 
     def __init__(
@@ -463,20 +416,19 @@ class Progress:
     def update(self, done: float, text: str | None = None) -> None:
         """Sets the units done and the text, and shows the line if it is due."""
         self.text = self.text if text is None else text
-        self._count(done)
-        if self._clock() - self._shown_at >= self._seconds:
+        if self._is_due(done):
             self.show()
 
     def move(self, done: float) -> None:
         """Sets the units done and refreshes the line of a terminal if it is due."""
-        self._count(done)
-        if self._is_live and self._clock() - self._shown_at >= self._seconds:
+        if self._is_due(done) and self._is_live:
             self.show()
 
-    def _count(self, done: float) -> None:
+    def _is_due(self, done: float) -> bool:
         if self._base is None:
             self._base = done, self._clock()
         self.done = done
+        return self._clock() - self._shown_at >= self._seconds
 
     def show(self) -> None:
         """Shows the line now."""
@@ -502,19 +454,14 @@ class Progress:
             self._stream.write("\n")
             self._stream.flush()
 
-    @property
-    def rate(self) -> float | None:
-        """Units per second since the first ``update``, or None."""
-        if self._base is None or self.done <= self._base[0]:
-            return None
-        done, began = self._base
-        return (self.done - done) / max(self._clock() - began, 1e-9)
-
     def line(self) -> str:
         """Formats the line: share done, remaining time, rate, text."""
         # Imported here to keep --help fast.
         from tqdm import tqdm
 
+        # Since the first ``update``.
+        first, began = self._base or (self.done, 0.0)
+        rate = (self.done - first) / max(self._clock() - began, 1e-9)
         pattern = "{n_fmt}/{total_fmt} {percentage:.1f}%  eta {remaining}  {rate_fmt}"
         text = tqdm.format_meter(
             self.done,
@@ -522,7 +469,7 @@ class Progress:
             max(self.total, self.done),
             # Without a rate tqdm would show done / elapsed.
             elapsed=0.0,
-            rate=self.rate,
+            rate=rate or None,
             bar_format=f"{{bar:20}} {pattern}" if self._is_live else pattern,
             ncols=shutil.get_terminal_size().columns if self._is_live else None,
             **self._unit,

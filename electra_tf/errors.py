@@ -1,5 +1,8 @@
 """The error that commands report in one line."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(ValueError):
     """An error in a setting, a file or an argument, whose message is for the user.
@@ -13,3 +16,9 @@ class UserError(ValueError):
             ...
         electra_tf.errors.UserError: ...
     """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns " Did you mean ...?" with the most similar names, or ""."""
+    close = difflib.get_close_matches(name, known, 3)
+    return f" Did you mean {' or '.join(close)}?" if close else ""

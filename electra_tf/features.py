@@ -55,10 +55,7 @@ def encoder_inputs(
 
     Both are int32 [B, S]. ``inputs`` are token ids or a dict, also with the names of
     Hugging Face or keras-hub; other entries are kept. ``words`` [B, S, ...] replaces
-    ``input_ids``.
-
-    Raises ValueError if an input is unsupported, given under two names, or missing, or
-    if the ids are not [B, S].
+    ``input_ids``. Raises ValueError for invalid inputs.
     """
     if not isinstance(inputs, Mapping):
         inputs = {"input_ids": inputs}
@@ -104,10 +101,7 @@ def tensor_specs(
 def check_batch(
     features: Mapping[str, Feature], batch: Mapping[str, tf.Tensor]
 ) -> None:
-    """Raises ``ValueError`` if a feature is missing or has another dtype or rank.
-
-    The checks are static, so a compiled step does not run them.
-    """
+    """Raises ValueError if a feature is missing or has another dtype or rank."""
     missing = sorted(set(features) - set(batch))
     if missing:
         raise UserError(

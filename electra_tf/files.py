@@ -44,8 +44,6 @@ _NO_LOCK = {
     *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
 }
 
-_NONE = type(None)
-
 AnyPath = str | os.PathLike
 
 
@@ -129,10 +127,7 @@ def _put(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
-    """Opens a file that replaces `path` if the block succeeds.
-
-    ``mode`` is "w" for UTF-8 text with Unix line ends, or "wb".
-    """
+    """Opens a file that replaces `path` if the block succeeds, for text or "wb"."""
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with replacing(path) as part, open(part, mode, **text) as file:
         yield file
@@ -155,11 +150,8 @@ def read_json(
 ) -> dict[str, Any]:
     """Reads a JSON file that holds one object of a shape (see ``check_shape``).
 
-    Returns ``default`` if the file is missing, unless it is None.
-
-    Raises:
-        ValueError: if the content is not such an object; the message names the file.
-        OSError: if the file cannot be read.
+    Returns ``default`` if the file is missing, unless it is None. Raises ValueError,
+    which names the file, if the content is not such an object.
     """
     path = Path(path)
     if default is not None and not path.exists():
@@ -228,13 +220,14 @@ def fits(value: Any, shape: Any) -> bool:
             return False
         return origin is not tuple or inner[-1] is ... or len(value) == len(inner)
     if origin is dict:
-        values = value.values() if isinstance(value, dict) else [value]
-        return isinstance(value, dict) and all(fits(one, inner[1]) for one in values)
+        is_dict = isinstance(value, dict)
+        return is_dict and all(fits(one, inner[1]) for one in value.values())
     if origin is typing.Literal:
         return isinstance(value, str)
     if shape in (int, float) and type(value) is int:
         return abs(value) < (2**63 if shape is int else 10**300)
-    return type(value) is int if shape is int else isinstance(value, shape or _NONE)
+    # A boolean is an instance of int.
+    return shape is not int and isinstance(value, shape or types.NoneType)
 
 
 def _name_of(shape: Any) -> str:
@@ -279,16 +272,10 @@ def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
 
 
 def read_json_lines(path: AnyPath) -> list[dict[str, Any]]:
-    """Reads the objects of a JSON-lines file; skips truncated lines.
-
-    A missing file has no lines.
-    """
-    try:
-        lines = Path(path).read_bytes().decode("utf-8", "replace").split("\n")
-    except FileNotFoundError:
-        return []
-    rows = []
-    for line in lines:
+    """Reads the objects of a JSON-lines file, if it exists; skips truncated lines."""
+    path, rows = Path(path), []
+    content = path.read_bytes() if path.exists() else b""
+    for line in content.decode("utf-8", "replace").split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
             rows.append(json.loads(line))
     return [row for row in rows if isinstance(row, dict)]
@@ -302,10 +289,7 @@ def write_json_lines(path: AnyPath, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def to_json(value: Any, *, ensure_ascii: bool = True) -> str:
     """Returns JSON on one line; numbers that are not finite become null."""
-    try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii)
-    except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=ensure_ascii)
+    return json.dumps(_finite(value), allow_nan=False, ensure_ascii=ensure_ascii)
 
 
 def _finite(value: Any) -> Any:
@@ -420,9 +404,7 @@ def _sync(path: Path) -> None:
     inside = path.rglob("*") if path.is_dir() and _PART in path.name else ()
     for each in (*inside, path):
         # Some file systems cannot sync folders.
-        with (
-            contextlib.suppress(OSError) if each.is_dir() else contextlib.nullcontext()
-        ):
+        with contextlib.suppress(*([OSError] if each.is_dir() else [])):
             descriptor = os.open(each, os.O_RDONLY)
             try:
                 os.fsync(descriptor)

@@ -37,8 +37,10 @@ SOURCES += ("README.md", "LICENSE")
 
 
 @pytest.fixture(autouse=True)
-def _fixed_seed():
+def _fixed_seed_and_policy():
     keras.utils.set_random_seed(0)
+    yield
+    keras.config.set_dtype_policy("float32")
 
 
 @pytest.fixture(scope="session")

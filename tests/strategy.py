@@ -25,7 +25,6 @@ def two_cpus():
 
 
 def free_ports(count):
-    """Returns unused ports of this machine."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

@@ -61,7 +61,6 @@ MODULES = {name for name in GRAPH.modules if name.split(".")[0] == "electra_tf"}
 
 
 def imported(unit):
-    """Modules imported by a package or a top-level module."""
     whole = f"electra_tf.{unit}"
     own = {whole} | GRAPH.find_descendants(whole)
     return set().union(*map(GRAPH.find_modules_directly_imported_by, own)) - own

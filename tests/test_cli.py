@@ -5,9 +5,7 @@ import io
 import pkgutil
 import re
 import signal
-import subprocess
 import sys
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -19,9 +17,8 @@ from electra_tf.__main__ import main as command
 from electra_tf.config.fields import Group, field, fields, flag_name, from_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
-from tests.training.test_sinks import Terminal
+from tests.golden.commands import python
 
-ROOT = Path(__file__).parents[1]
 NAMES = {"one": "the first", "two": "the second"}
 
 
@@ -43,34 +40,16 @@ class Small(Group):
     depth: int = field(0, "How deep.", only_with="from")
 
 
-SMALL = cli.Command("Does something small", Small, "electra_tf.files:nothing")
-
-
-def program(*arguments):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+SMALL = cli.Command("Small", f"{__name__}:Small", "electra_tf.files:nothing")
 
 
 def test_every_kind_of_flag_is_read():
     given = "--count=5 --share 0.5 --words=x,y --many=p --many=q --mode=slow"
     more = "--name=two --from=here --quiet --nocase"
     config = cli.parse(Small, f"{given} {more}".split())
-    assert config == Small(
-        count=5,
-        share=0.5,
-        words=("x", "y"),
-        many=("p", "q"),
-        mode="slow",
-        name="two",
-        source="here",
-        quiet=True,
-        case=False,
-    )
+    assert (config.count, config.share, config.quiet) == (5, 0.5, True)
+    assert (config.words, config.many, config.case) == (("x", "y"), ("p", "q"), False)
+    assert (config.mode, config.name, config.source) == ("slow", "two", "here")
     assert cli.parse(Small, []) == Small()
 
 
@@ -83,7 +62,6 @@ def test_every_kind_of_flag_is_read():
         # Absl compares names recursively, letter by letter.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
-        ("--words=a\0b", "--words has a NUL character"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
@@ -149,12 +127,6 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
     assert cli.parse(Small, ["--flagfile", str(outer), "--count=9"]).count == 9
     assert cli.parse(Small, [f"--flagfile={outer}"]).words == ("x",)
     inner.write_text(f"--flagfile={outer}\n")
-    for number in range(26):
-        twice = f"--flagfile={tmp_path}/{number + 1}.cfg\n" * 2
-        (tmp_path / f"{number}.cfg").write_text(twice)
-    (tmp_path / "26.cfg").write_text("--count=1\n")
-    with pytest.raises(UserError, match="include each other"):
-        cli.parse(Small, [f"--flagfile={tmp_path}/0.cfg"])
     with pytest.raises(ValueError, match="includes itself"):
         cli.parse(Small, [f"--flagfile={outer}"])
     inner.write_bytes(b"\xff\xfe")
@@ -185,7 +157,7 @@ def test_help_lists_every_flag(name, capsys):
 
 @pytest.mark.parametrize("script", ["run_pretraining.py", "run_finetuning.py"])
 def test_help_imports_no_tensorflow(script):
-    done = program("-X", "importtime", script, "--help")
+    done = python("-X", "importtime", script, "--help")
     assert done.returncode == 0, done.stderr
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert not {"tensorflow", "keras", "numpy"} & imported
@@ -193,14 +165,14 @@ def test_help_imports_no_tensorflow(script):
 
 def test_the_list_of_commands():
     """The list is fast, because it imports neither config nor TensorFlow."""
-    done = program("-X", "importtime", "-m", "electra_tf", "--help")
+    done = python("-X", "importtime", "-m", "electra_tf", "--help")
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     heavy = {"tensorflow", "keras", "numpy", "tqdm", "electra_tf.config.pretraining"}
     assert not heavy & imported
     for name, row in COMMANDS.items():
         assert re.search(f"^  {name} +{re.escape(row.summary)}$", done.stdout, re.M)
         assert len(row.summary.split()) > 3
-    wrong = program("-m", "electra_tf", "pretain")
+    wrong = python("-m", "electra_tf", "pretain")
     assert wrong.returncode == 1
     assert wrong.stderr == (
         "error: unknown command 'pretain'. Did you mean pretrain? See --help.\n"
@@ -255,15 +227,3 @@ def test_errors_of_tensorflow_come_without_their_graph():
         look_up(tf.constant([7]))
     assert "7 is not in [0, 3)" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_live_progress_writes_over_its_line():
-    stream = Terminal()
-    progress = cli.Progress(1000, stream=stream, done=500, unit="B", scale=True)
-    progress.update(500)
-    progress.say("a line that stays")
-    progress.update(1000)
-    progress.close()
-    assert stream.getvalue().count("\n") == 2
-    assert "\x1b[Ka line that stays\n" in stream.getvalue()
-    assert "1.00k/1.00k 100.0%" in stream.getvalue()

@@ -9,7 +9,6 @@ ROW = re.compile(r"^\| `(electra_tf/[\w/]+\.py)` \| (.+) \| (.+) \|$", re.MULTIL
 
 
 def deviations():
-    """Number of `Deviation:` comments by file."""
     counts = {
         path.relative_to(ROOT).as_posix(): path.read_text().count("Deviation:")
         for path in (ROOT / "electra_tf").rglob("*.py")

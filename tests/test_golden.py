@@ -7,7 +7,6 @@ loaders of Keras and TensorFlow.
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -19,7 +18,8 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.tasks import TaskModel
 from electra_tf.tasks.batching import TrainingOrder
-from tests.golden import archive, commands, machine, recipes
+from tests.end_to_end.test_pretraining import final_weights
+from tests.golden import archive, commands, recipes
 
 HERE = archive.HERE
 
@@ -29,7 +29,6 @@ def read(path):
 
 
 def rows(text):
-    """Parses JSON lines."""
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -78,16 +77,6 @@ def runs(tmp_path, monkeypatch):
 # -- Resumed pretraining ---------------------------------------------------------------
 
 
-def tensors(model_dir, step=12):
-    reader = tf.train.load_checkpoint(str(model_dir / "checkpoints" / f"ckpt-{step}"))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        # The save counter depends on the process.
-        if "VARIABLE_VALUE" in name and "save_counter" not in name
-    }
-
-
 # Now estimated from 2,048 thresholds, formerly from 200.
 AUC = ("discriminator_auc", "copy_auc")
 
@@ -127,21 +116,19 @@ def assert_config(found, expected, kind=PretrainConfig):
 
 
 def in_a_process(name, *arguments):
-    return commands.start(commands.line(name, *arguments), ".")
+    done = commands.python(commands.ROOT / f"{name}.py", *arguments, folder=".")
+    return done.returncode, done.stdout, done.stderr
 
 
-def in_this_one(name, *arguments):
-    code, out, err = commands.call(name, *arguments)
-    return code, out + err
-
-
-def assert_goes_on(runs, stored, name, whole, run=in_this_one):
+def assert_goes_on(runs, stored, name, whole, run=commands.call):
     step, flags = recipes.STOPPED[name]
-    code, said = run("run_pretraining", *recipes.pretraining(name, *flags))
+    code, *said = run("run_pretraining", *recipes.pretraining(name, *flags))
+    said = "".join(said)
     assert code == 0, said[-3000:]
     assert f"resuming after step {step}" in said
-    tolerance = 0 if machine.is_the_same() else 1e-4
-    assert_arrays(tensors(runs / name), tensors(stored / whole), tolerance)
+    tolerance = 0 if archive.is_the_same_machine() else 1e-4
+    found, expected = (final_weights(x, 12) for x in (runs / name, stored / whole))
+    assert_arrays(found, expected, tolerance)
     expected = losses(stored / whole, step)
     assert expected
     # All earlier metrics are still logged; there are new ones.
@@ -199,11 +186,9 @@ def test_stored_settings_are_accepted(runs, systems):
     described = {"config": config, "data": systems[name]["data"]}
     (runs / name / "config.json").write_text(json.dumps(described))
     flags = (*flags_of(config), "--dry_run")
-    code, out, said = commands.call("run_pretraining", *flags)
-    assert code == 0, said
+    out, _ = commands.run("run_pretraining", *flags)
     assert "nothing was trained" in out
-    code, _, said = commands.call("run_pretraining", *flags, "--seed=9")
-    assert code == 1
+    _, said = commands.run("run_pretraining", *flags, "--seed=9", expect=1)
     assert "config.seed: was 0, now 9" in said
 
 
@@ -213,9 +198,7 @@ def test_a_system_is_trained_as_it_was(runs, systems, name):
     """Stored settings reproduce config, data and weights."""
     expected = systems[name]
     shutil.rmtree(runs / name, ignore_errors=True)
-    flags = flags_of(expected["config"])
-    code, _, said = commands.call("run_pretraining", *flags)
-    assert code == 0, said
+    commands.run("run_pretraining", *flags_of(expected["config"]))
     found = recipes.outcome(tf, name)
     assert_config(found["config"], expected["config"])
     assert found["data"] == expected["data"]
@@ -270,8 +253,7 @@ def test_batches_of_stored_records(stored, name):
 def test_records_are_built_as_they_were(runs):
     flags = ("--corpus=text.txt", "--vocab_file=vocab.txt", "--output_dir=new")
     sizes = ("--max_seq_length=24", "--eval_fraction=0.1")
-    code, _, said = commands.call("records", *flags, *sizes)
-    assert code == 0, said
+    commands.run("records", *flags, *sizes)
     for path in runs.glob("data/*.t*"):
         assert (runs / "new" / path.name).read_bytes() == path.read_bytes(), path.name
     assert read(runs / "new" / "manifest.json") == read(runs / "data" / "manifest.json")
@@ -287,9 +269,8 @@ def models(tmp_path_factory):
 
 def answers(folder):
     """Returns current and stored outputs of the stored models."""
-    command = [sys.executable, str(HERE / "answers.py"), str(folder), "now"]
-    code, said = commands.start(command, folder)
-    assert code == 0, said[-3000:]
+    done = commands.python(HERE / "answers.py", folder, "now", folder=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
     found = []
     for name in ("now", "answers"):
         with np.load(folder / f"{name}.npz") as numbers:
@@ -332,9 +313,8 @@ def test_all_saved_models_answer_and_are_trained_on_as_they_were(models):
 @pytest.mark.parametrize("name", recipes.QUESTIONS)
 def test_commands_answer_as_they_did(runs, name):
     command, arguments = recipes.QUESTIONS[name]
-    code, out, said = commands.call(command, *arguments)
     expected = read(runs / "answers.json")[name]
-    assert code == expected["code"], said
+    out, _ = commands.run(command, *arguments, expect=expected["code"])
     assert_close(rows(out), expected["rows"], 1e-5)
 
 
@@ -355,33 +335,26 @@ def test_the_stored_saved_model_needs_nothing_of_this_library(stored):
 
 @pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(runs):
-    before = tensors(runs / "finished")
-    flags = recipes.pretraining("finished")
-    code, out, said = commands.call("run_pretraining", *flags)
-    assert code == 0, said
+    before = final_weights(runs / "finished", 12)
+    out, _ = commands.run("run_pretraining", *recipes.pretraining("finished"))
     assert "is trained to its last step, 12" in out
-    assert_arrays(tensors(runs / "finished"), before, 0)
+    assert_arrays(final_weights(runs / "finished", 12), before, 0)
 
 
 @pytest.mark.slow
 def test_a_finished_run_is_a_start(runs):
     """Covers --init_from and the encoder of a converted run."""
     flags = recipes.pretraining("new", "--init_from=finished", "--dry_run")
-    code, _, said = commands.call("run_pretraining", *flags)
-    assert code == 0, said
-    code, _, said = commands.call("convert", "--from=finished", "--to=imported")
-    assert code == 0, said
-    code, out, said = commands.call(
-        "inspect", "--model=imported", "--json", *recipes.TEXTS[:2]
-    )
-    assert code == 0, said
+    commands.run("run_pretraining", *flags)
+    commands.run("convert", "--from=finished", "--to=imported")
+    out, _ = commands.run("inspect", "--model=imported", "--json", *recipes.TEXTS[:2])
     assert_close(rows(out), read(runs / "answers.json")["inspect"]["rows"], 1e-5)
 
 
 def test_a_finished_task_is_not_replaced(runs):
     before = (runs / "task" / "results.json").read_bytes()
-    code, _, said = commands.call("run_finetuning", *recipes.FINETUNING.split())
-    assert code == 1
+    flags = recipes.FINETUNING.split()
+    _, said = commands.run("run_finetuning", *flags, expect=1)
     assert "task holds a finished run: pass --overwrite" in said
     assert (runs / "task" / "results.json").read_bytes() == before
 
@@ -408,6 +381,5 @@ def test_a_task_is_fine_tuned_as_it_was(runs, stored, monkeypatch):
     # The cache of rows is removed; its folder did not affect results.
     del expected["config"]["cache_dir"]
     assert_config(settings, expected["config"], FinetuneConfig)
-    code, out, said = commands.call("predict", "--model=task", *recipes.TEXTS)
-    assert code == 0, said
+    out, _ = commands.run("predict", "--model=task", *recipes.TEXTS)
     assert_close(rows(out), read(stored / "answers.json")["predict"]["rows"], 1e-3)

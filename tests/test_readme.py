@@ -1,15 +1,14 @@
 """README and docs: examples run; flags, files and links exist."""
 
+import pkgutil
 import re
 from pathlib import Path
 
 import keras
 import pytest
 
-from electra_tf.config import commands, fields
-from electra_tf.config.comparison import CompareConfig
-from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.__main__ import COMMANDS
+from electra_tf.config import fields
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data.building import build
 from electra_tf.features import PRETRAINING
@@ -81,8 +80,7 @@ def test_link_targets_exist():
                 assert (doc.parent / target).exists(), f"{doc.name}: {target}"
 
 
-# Flags of Apache Beam, Spark, pip, uvicorn and curl, and of
-# examples/serve.
+# Flags of Apache Beam, Spark, pip, uvicorn and curl, and of examples/serve.
 FOREIGN_FLAGS = """
 runner direct_num_workers direct_running_mode environment_type flink_master
 flink_version flink_job_server_jar job_endpoint project region
@@ -91,39 +89,22 @@ port clients requests no app fail retry show
 silent
 """
 
-CONFIGS = (
-    PretrainConfig,
-    FinetuneConfig,
-    CompareConfig,
-    RecordsConfig,
-    commands.PredictConfig,
-    commands.InspectConfig,
-    commands.AnalyzeConfig,
-    commands.EvaluateConfig,
-    commands.ScoreConfig,
-    commands.ConvertConfig,
-    commands.DoctorConfig,
-)
-
 
 def test_flags_that_docs_name_exist():
-    leaves = (leaf for config in CONFIGS for _, leaf in fields.fields(config))
-    known = {fields.flag_name(leaf) for leaf in leaves}
-    known |= {*FOREIGN_FLAGS.split(), "flagfile", "help"} | _benchmark_flags()
-    for doc in DOCS:
-        for name in re.findall(r"(?<![\w-])--(\w+)", doc.read_text()):
-            assert name in known or name.removeprefix("no") in known, (doc.name, name)
-
-
-def _benchmark_flags():
-    """Flags of the argument parsers in benchmarks and fuzzing."""
+    configs = [pkgutil.resolve_name(command.config) for command in COMMANDS.values()]
+    leaves = (leaf for config in configs for _, leaf in fields.fields(config))
     scripts = [
         *(ROOT / "benchmarks").glob("*.py"),
         *(ROOT / "examples").glob("*.py"),
         ROOT / "tests" / "fuzz" / "drive.py",
     ]
-    texts = [path.read_text() for path in scripts]
-    return set(re.findall(r"add_argument\(\s*\"--([\w-]+)\"", "".join(texts)))
+    code = "".join(path.read_text() for path in scripts)
+    known = {*FOREIGN_FLAGS.split(), "flagfile", "help"}
+    known |= {fields.flag_name(leaf) for leaf in leaves}
+    known |= {*re.findall(r"add_argument\(\s*\"--([\w-]+)\"", code)}
+    for doc in DOCS:
+        for name in re.findall(r"(?<![\w-])--(\w+)", doc.read_text()):
+            assert name in known or name.removeprefix("no") in known, (doc.name, name)
 
 
 def test_feature_table_in_the_docs():

@@ -1,5 +1,6 @@
 """Tiny models and batches for several tests."""
 
+import functools
 import math
 
 import keras
@@ -43,12 +44,10 @@ def batch(lengths=(24, 9, 17, 5), *, seed=0, vocab=VOCAB, **masking):
 
 
 def numpy(tensors):
-    """Returns a dictionary of arrays."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def count(variables):
-    """Returns the number of parameters."""
     return sum(math.prod(variable.shape) for variable in variables)
 
 
@@ -93,69 +92,39 @@ def encoder(
     )
 
 
-def tables(tied, vocab, dropout):
-    """The embeddings of the discriminator and of the generator."""
+def parts(*, tied=True, dropout=0.0, vocab=VOCAB, seed=3, num_layers=2, **others):
+    """Seeds Keras; returns both networks' tables, an encoder's maker, and ``others``.
+
+    XLA compiles one layer in half the time.
+    """
+    keras.utils.set_random_seed(seed)
     names = ["embeddings"] if tied else ["embeddings", "generator_embeddings"]
-    layers = [
+    tables = [
         TextEmbedding(vocab, 12, max_positions=32, dropout=dropout, name=name)
         for name in names
     ]
-    return layers[0], layers[-1]
+    make = functools.partial(encoder, num_layers=num_layers, dropout=dropout)
+    return tables[0], tables[-1], make, others
 
 
-def electra(
-    *,
-    tied=True,
-    dropout=0.0,
-    vocab=VOCAB,
-    seed=3,
-    num_layers=2,
-    question=lambda _: None,
-    **kwargs,
-):
+def electra(*, question=lambda _: None, **kwargs):
     """Returns an Electra; the weights are a function of ``seed``.
 
-    ``question`` builds the objective from the discriminator's embeddings. XLA compiles
-    one layer in half the time.
+    ``question`` builds the objective from the discriminator's embeddings.
     """
-    keras.utils.set_random_seed(seed)
-    sizes = {"num_layers": num_layers, "dropout": dropout}
-    shared, other = tables(tied, vocab, dropout)
+    shared, other, make, kwargs = parts(**kwargs)
     generator = et.MaskedLM(
-        encoder(other, hidden_size=16, num_heads=1, name="generator", **sizes),
-        name="masked_lm",
+        make(other, hidden_size=16, num_heads=1, name="generator"), name="masked_lm"
     )
-    discriminator = encoder(shared, name="discriminator", **sizes)
+    discriminator = make(shared, name="discriminator")
     return et.Electra(generator, discriminator, objective=question(shared), **kwargs)
 
 
-def two_tower(
-    model_class,
-    *,
-    tied=True,
-    dropout=0.0,
-    vocab=VOCAB,
-    seed=3,
-    num_layers=2,
-    **kwargs,
-):
-    """Returns an Electra with a two-tower generator."""
-    keras.utils.set_random_seed(seed)
-    sizes = {"num_layers": num_layers, "dropout": dropout}
-    shared, other = tables(tied, vocab, dropout)
-    left, right = (
-        encoder(
-            other,
-            hidden_size=16,
-            num_heads=2,
-            direction=direction,
-            name=direction,
-            **sizes,
-        )
-        for direction in ("left_to_right", "right_to_left")
-    )
+def two_tower(model_class, **kwargs):
+    shared, other, make, kwargs = parts(**kwargs)
+    sides = ("left_to_right", "right_to_left")
+    towers = [make(other, hidden_size=16, direction=d, name=d) for d in sides]
     generator = et.pretraining.TwoTowerGenerator(
-        left, right, special_ids=(CLS, SEP, MASK), name="two_tower"
+        *towers, special_ids=(CLS, SEP, MASK), name="two_tower"
     )
-    discriminator = encoder(shared, name="discriminator", **sizes)
-    return model_class(generator, discriminator, **kwargs)
+    return model_class(generator, make(shared, name="discriminator"), **kwargs)

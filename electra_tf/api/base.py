@@ -77,10 +77,7 @@ _RATE_CALLBACKS = (
 def with_recipe(
     preset: str | os.PathLike, kind: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the preset's recipe, updated by the settings that are not None.
-
-    Prints the settings of the recipe in one line.
-    """
+    """Prints the preset's recipe; returns it with the settings that are not None."""
     given = {name: value for name, value in given.items() if value is not None}
     return {**completion(preset, kind, given, cli.note), **given}
 
@@ -115,12 +112,6 @@ class Preprocessor:
     """Tokenizes and packs texts into the inputs of a task model.
 
     Training, evaluation, prediction and the SavedModel share it.
-
-    Attributes:
-        tokenizer: a ``WordPiece``.
-        max_seq_length: maximum number of tokens per row, special tokens included.
-        text_names: names of the text inputs.
-        reads_words: whether a text may be a list of words.
     """
 
     def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
@@ -128,6 +119,7 @@ class Preprocessor:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.text_names = tuple(task.text_names)
+        # Whether a text may be a list of words.
         self.reads_words = task.kind == "tagging"
 
     def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
@@ -175,16 +167,6 @@ class TextModel(TaskModel):
         strip_accents: whether to remove accents.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
-
-    Examples:
-        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> isinstance(model, keras.Model)
-        True
-        >>> model.encode(["one text", "another one"], pooling="cls").shape
-        (2, 256)
-        >>> inputs = next(iter(model.preprocess(["one text"])))  # of a batch
-        >>> model(inputs).shape
-        TensorShape([1, 2])
     """
 
     # Supported kinds of tasks.
@@ -211,11 +193,6 @@ class TextModel(TaskModel):
         self.strip_accents = strip_accents
         self.max_seq_length = max_seq_length
         self._task = saved.from_json(task)
-        if self._task.kind not in self.kinds:
-            raise UserError(
-                f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
-                f"{self._task.kind}: load the model with electra_tf.load."
-            )
         self._lookup = LabelLookup(self.labels)
         self.tokenizer = WordPiece(
             Vocabulary(self.vocabulary),
@@ -335,8 +312,7 @@ class TextModel(TaskModel):
         )
         is_classifier = self._task.kind == "classification"
         metrics = [PercentAccuracy(name="accuracy")] if is_classifier else None
-        loss = self._task.loss(paper.reduction)
-        self.compile(optimizer=optimizer, loss=loss, metrics=metrics)
+        self.compile(optimizer, self._task.loss(paper.reduction), metrics=metrics)
 
     def enable_lora(self, rank: int) -> None:
         """Freezes the encoder, except for new factors, and compiles with the defaults.
@@ -440,7 +416,9 @@ class TextModel(TaskModel):
                 "A dataset or generator has batches with labels and weights inside: "
                 "leave out y, sample_weight and batch_size."
             )
-        if isinstance(x, tf.data.Dataset) and _is_encoded(x.element_spec):
+        spec = getattr(x, "element_spec", None)
+        inputs = spec[0] if isinstance(spec, tuple) else spec
+        if isinstance(inputs, Mapping) and "input_ids" in inputs:
             return x
         first = first_element(x)
         if first is None:
@@ -479,12 +457,6 @@ class TextModel(TaskModel):
                 yield self._batch(rows, order[start : start + size])
 
         return self._dataset(batches, rows, -(-len(rows) // size))
-
-    def _order(self, rows: Rows, batch_size: int | None) -> TrainingOrder:
-        """Returns the order of training batches, as in a fine-tuning run."""
-        size = min(checked_batch_size(batch_size), len(rows))
-        buckets = bucket_lengths(rows.lengths, self.max_seq_length)
-        return TrainingOrder(rows.lengths, size, buckets, updates=self._updates)
 
     @property
     def _updates(self) -> int:
@@ -557,7 +529,7 @@ class TextModel(TaskModel):
         return dataclasses.replace(rows, weights=weights)
 
     def _labels_of(self, y: Any) -> list[Any]:
-        """Returns a list of one label per text."""
+        """Returns one label per text."""
         return column_of(y, "labels")
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
@@ -660,7 +632,11 @@ class TextModel(TaskModel):
             if is_new and rows.targets and head_init == "probe":
                 frozen.start_head(self, self._task, rows, batch_size=64)
             if shuffle and len(rows) and rows.targets:
-                order = self._order(rows, batch_size)
+                # The order of a fine-tuning run.
+                lengths = rows.lengths
+                size = min(checked_batch_size(batch_size), len(rows))
+                buckets = bucket_lengths(lengths, self.max_seq_length)
+                order = TrainingOrder(lengths, size, buckets, updates=self._updates)
                 steps_per_epoch = steps_per_epoch or order.steps_per_pass
                 steps = steps_per_epoch * max(epochs - initial_epoch, 0)
                 dataset = training_dataset(rows, order, seed=self.seed, steps=steps)
@@ -962,12 +938,6 @@ def _is_text(value: Any) -> bool:
     return kind in ("U", "S", "O") or "str" in str(value.dtype)
 
 
-def _is_encoded(element: Any) -> bool:
-    """Whether a dataset element is already tokenized."""
-    x = element[0] if isinstance(element, tuple) else element
-    return isinstance(x, Mapping) and "input_ids" in x
-
-
 def _check_labeled(dataset: tf.data.Dataset, method: str) -> None:
     if not isinstance(dataset.element_spec, tuple):
         raise UserError(f"{method} needs labels: give y, or batches with labels.")
@@ -979,13 +949,7 @@ def _unscaled(optimizer: Any) -> Any:
 
 
 # Flags of a fine-tuning run that name the columns of its tables.
-_COLUMNS = {
-    "text": list[str] | None,
-    "label": list[str] | None,
-    "label_separator": str | None,
-    "word_column": str | None,
-    "tag_column": str | None,
-}
+_COLUMNS = ("text", "label", "label_separator", "word_column", "tag_column")
 
 
 def load_text_model(path: Path) -> TextModel | None:
@@ -1016,14 +980,8 @@ def _of_run(folder: Path) -> TextModel:
             f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
             f"class: load {folder / 'saved_model'}."
         )
-    most = network.encoder.embeddings.max_positions
-    if not 0 < about["max_seq_length"] <= most:
-        raise UserError(
-            f"{folder / TASK} is damaged: max_seq_length is {about['max_seq_length']}, "
-            f"and the model has {most} positions."
-        )
-    shape = {"config": (None, _COLUMNS)}
-    flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
+    settings = files.read_json(folder / CONFIG, {}, shape={"config": dict | None})
+    flags = settings.get("config") or {}
     columns = {name: flags[name] for name in _COLUMNS if flags.get(name)}
     return model_class.of(
         network.encoder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 from collections.abc import Sequence, Set
@@ -27,11 +28,14 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
         raise UserError(f"{argument} are missing: list at least {least}.")
     names = []
     for value in plain(values, argument):
-        if is_missing(value) or not isinstance(
-            value, str | bytes | numbers.Real | np.bool_
-        ):
+        is_name = isinstance(value, str | bytes | numbers.Real | np.bool_)
+        if is_missing(value) or not is_name:
             raise UserError(f"{argument} has {value!r:.100}, which is not a name.")
-        names.append(_name(value))
+        if isinstance(value, bytes):
+            value = text_of(value, argument)
+        elif isinstance(value, float | np.floating) and value.is_integer():
+            value = int(value)
+        names.append(str(value))
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{argument} has {twice[0]!r} twice.")
     if len(names) < least:
@@ -42,28 +46,12 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _name(value: Any) -> str:
-    if isinstance(value, str | bytes):
-        return text_of(value, "labels")
-    is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if is_whole and not isinstance(value, int) and float(value).is_integer():
-        value = int(value)
-    return str(value)
-
-
 class LabelLookup:
     """Maps label values to indices.
 
     A string is a name. A number is the label of that number if any label is a number,
     and otherwise an index. A boolean is a label of its name, or 0 or 1. Raises
     ValueError for ambiguous and unknown values.
-
-    Examples:
-        >>> (
-        ...     LabelLookup(["1", "2", "3"]).index(1, row=0),
-        ...     LabelLookup(["a", "b"]).index(1, row=0),
-        ... )
-        (0, 1)
     """
 
     def __init__(self, names: Sequence[str]):
@@ -74,12 +62,10 @@ class LabelLookup:
         for index, name in enumerate(self.names):
             if name in _BOOLEANS:
                 self._by_boolean.setdefault(_BOOLEANS[name], []).append(index)
-            try:
-                self._by_number.setdefault(float(name), []).append(index)
-            except ValueError:
-                continue
-        # Words such as "nan" and "infinity" are names, not numbers.
-        self._by_number = {n: i for n, i in self._by_number.items() if math.isfinite(n)}
+            # Words such as "nan" and "infinity" are names, not numbers.
+            with contextlib.suppress(ValueError):
+                if math.isfinite(number := float(name)):
+                    self._by_number.setdefault(number, []).append(index)
 
     def index(self, value: Any, row: int) -> int:
         """Returns the index of a label; errors name the ``row``."""
@@ -103,10 +89,8 @@ class LabelLookup:
             raise self._unknown(repr(value), row)
         if self._by_number:
             return self._only(self._by_number.get(float(value), []), value, row)
-        if self._by_boolean and self.names not in (
-            ("False", "True"),
-            ("false", "true"),
-        ):
+        is_ordered = self.names in (("False", "True"), ("false", "true"))
+        if self._by_boolean and not is_ordered:
             raise UserError(
                 f"Row {row}: {value!r} may be a position or a boolean; give the label "
                 f"as one of {', '.join(self.names)}."

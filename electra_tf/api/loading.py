@@ -1,8 +1,5 @@
 """``load``: pretrained, imported, fine-tuned and exported models.
 
-All models have ``predict``. Fine-tuned models also have ``evaluate`` and ``encode``,
-pretrained ones ``encode``.
-
 Letters: N texts, D hidden size.
 """
 
@@ -185,8 +182,5 @@ class ExportedModel(Predictor):
         self, texts: Any, batch_size: int | None = None
     ) -> list[dict[str, Any]]:
         """Returns the predictions of ``TextModel.predict``."""
-        columns = columns_of(texts, self.text_names)
-        answers: list[dict[str, Any]] = []
-        for batch in sliced(columns, batch_size):
-            answers += self.answers(batch)
-        return answers
+        batches = sliced(columns_of(texts, self.text_names), batch_size)
+        return [answer for batch in batches for answer in self.answers(batch)]

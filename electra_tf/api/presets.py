@@ -85,16 +85,11 @@ def load(folder: Path) -> Any:
         task.pop("compile_config", None)
         models.check_class(task, TaskModel)
         model = keras.saving.deserialize_keras_object(task)
-        table = model.encoder.embeddings
-        if len(vocabulary) != table.vocab_size:
+        rows = model.encoder.embeddings.vocab_size
+        if len(vocabulary) != rows:
             raise UserError(
                 f"{keras_hub.VOCABULARY} has {len(vocabulary)} tokens, and the encoder "
-                f"{table.vocab_size}"
-            )
-        if not 0 < model.max_seq_length <= table.max_positions:
-            raise UserError(
-                f"{PREPROCESSOR} has the max_seq_length {model.max_seq_length}, and "
-                f"the encoder {table.max_positions} positions"
+                f"{rows}"
             )
         backbone = keras_hub.read(Source(str(folder))).discriminator
         networks.assign(networks.encoder_variables(model.encoder), backbone.encoder)

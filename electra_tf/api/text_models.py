@@ -19,7 +19,7 @@ from electra_tf.api.base import Columns, TextModel, restoring, with_recipe
 from electra_tf.api.labels import label_names
 from electra_tf.api.texts import is_missing, named, plain, text_of
 from electra_tf.errors import UserError
-from electra_tf.tasks.base import Example, Rows
+from electra_tf.tasks.base import Example, Rows, check_choice
 from electra_tf.tasks.sentences import Sentence, split_words
 from electra_tf.tasks.squad import Question
 
@@ -94,8 +94,7 @@ class TextClassifier(TextModel):
             ValueError: if an argument is invalid or the encoder is damaged.
             OSError: if the encoder does not exist.
         """
-        if kind not in cls.kinds:
-            raise UserError(f"kind is {kind!r}; allowed are {', '.join(cls.kinds)}.")
+        check_choice("kind", kind, cls.kinds)
         if kind == "regression":
             if labels is not None:
                 raise UserError("A regression has no labels: give label_range alone.")
@@ -184,7 +183,7 @@ def _number(value: Any, row: int) -> float:
     if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
         (value,) = value
     try:
-        number = float("nan") if is_missing(value) else float(value)
+        number = float(value)
     except (TypeError, ValueError):
         number = float("nan")
     if not np.isfinite(number):
@@ -230,17 +229,13 @@ class TokenClassifier(TextModel):
         errors.
         """
         names = label_names(tags, "tags", 2)
-        metric = metric or ("f1" if "O" in names else "accuracy")
-        if metric not in ("f1", "accuracy"):
-            raise UserError(f"metric is {metric!r}; allowed are f1 and accuracy.")
         (kind,) = cls.kinds
         options = with_recipe(preset, kind, {"head_dropout": head_dropout, **options})
-        dropout = options.pop("head_dropout", 0.1)
         settings = {
             "labels": names,
             "fallback": "O" if "O" in names else names[0],
-            "main_metric": metric,
-            "dropout": dropout,
+            "main_metric": metric or ("f1" if "O" in names else "accuracy"),
+            "dropout": options.pop("head_dropout", 0.1),
         }
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
@@ -334,20 +329,18 @@ class QuestionAnswering(TextModel):
 
     def _labels_of(self, y: Any) -> list[tuple[str, Any]]:
         y = named(y)
-        is_table = isinstance(y, Mapping)
-        names = list(y) if is_table else ["answer"]
-        if "answer" not in names:
+        columns = y if isinstance(y, Mapping) else {"answer": y}
+        if "answer" not in columns:
             raise UserError(
-                f"The labels need a column answer; the columns are {', '.join(names)}."
+                f"The labels need a column answer; there are {', '.join(columns)}."
             )
-        values = y["answer"] if is_table else y
         answers = [
             text_of(value, f"answers (row {row})")
-            for row, value in enumerate(plain(values, "answers"))
+            for row, value in enumerate(plain(columns["answer"], "answers"))
         ]
         starts = [None] * len(answers)
-        if "start" in names:
-            starts = plain(y["start"], "start")
+        if "start" in columns:
+            starts = plain(columns["start"], "start")
         if len(starts) != len(answers):
             raise UserError(f"{len(answers)} answers, but {len(starts)} starts.")
         return list(zip(answers, starts, strict=True))

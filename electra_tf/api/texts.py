@@ -19,16 +19,11 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks.base import Rows
+from electra_tf.tasks.base import Rows, check_choice
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
 from electra_tf.tasks.heads import mean_over_tokens
 from electra_tf.tasks.sentences import split_words
-
-# Poolings without weights.
-VECTORS = ("cls", "mean")
-# One batch: texts, labels and sample weights; the last two may be None.
-Element = tuple[Any, Any, Any]
 
 
 def columns_of(
@@ -36,16 +31,10 @@ def columns_of(
 ) -> dict[str, list[str]]:
     """Returns texts as one list of strings per name.
 
-    Args:
-        texts: rows or columns. Rows are a list, array, tensor or Series of strings,
-            tuples in the order of ``names``, or dictionaries. Columns are a tuple in
-            the order of ``names``, a dictionary or a DataFrame.
-        names: names of the model's text inputs.
-        words: whether a row may be a list of words, to be joined by spaces.
-
-    Raises:
-        ValueError: if a column is missing, a value is not a string, or the columns
-            differ in length.
+    ``texts`` are rows or columns. Rows are a list, array, tensor or Series of strings,
+    tuples in the order of ``names``, or dictionaries. Columns are a tuple in the order
+    of ``names``, a dictionary or a DataFrame. With ``words``, a row may be a list of
+    words. Raises ValueError for other values.
     """
     texts = named(texts)
     if not isinstance(texts, Mapping | tuple):
@@ -53,7 +42,11 @@ def columns_of(
         if rows and all(isinstance(row, Mapping) for row in rows):
             texts = {name: [row.get(name) for row in rows] for name in names}
         elif rows and not words and all(isinstance(row, tuple | list) for row in rows):
-            texts = _transposed(rows)
+            if short := [n for n, row in enumerate(rows) if len(row) != len(rows[0])]:
+                raise UserError(
+                    f"Row {short[0]} and row 0 have different numbers of texts."
+                )
+            texts = tuple(zip(*rows, strict=True))
         else:
             texts = ([],) * len(names) if not rows else (rows,)
     elif isinstance(texts, tuple) and len(names) == 1 and _is_rows(texts, words):
@@ -89,15 +82,6 @@ def named(table: Any) -> Any:
             if names and isinstance(names[0], str | int):
                 return {name: table[name] for name in names}
     return table
-
-
-def _transposed(rows: list[Any]) -> tuple:
-    for number, row in enumerate(rows):
-        if len(row) != len(rows[0]):
-            raise UserError(
-                f"Row {number} has {len(row)} texts, and row 0 has {len(rows[0])}."
-            )
-    return tuple(zip(*rows, strict=True))
 
 
 def _is_rows(values: tuple, words: bool) -> bool:
@@ -153,18 +137,13 @@ def _strings(column: Any, name: str, words: bool) -> list[str]:
     strings = []
     for row, value in enumerate(plain(column, name)):
         if words and isinstance(value, list | tuple | np.ndarray):
-            value = joined_words(value, row)
+            tokens = [text_of(word, f"words of row {row}") for word in value]
+            for token in tokens:
+                if split_words(token) != [token]:
+                    raise UserError(f"Row {row}: {token!r} is not a single word.")
+            value = " ".join(tokens)
         strings.append(text_of(value, f"{name} (row {row})"))
     return strings
-
-
-def joined_words(words: Sequence[Any], row: int) -> str:
-    """Joins words by spaces; raises ValueError if one is empty or has white space."""
-    strings = [text_of(word, f"words of row {row}") for word in words]
-    for word in strings:
-        if split_words(word) != [word]:
-            raise UserError(f"Row {row}: {word!r} is not a single word.")
-    return " ".join(strings)
 
 
 def checked_batch_size(given: int | None) -> int:
@@ -196,15 +175,14 @@ def batch_count(source: Any) -> int | None:
     if isinstance(source, tf.data.Dataset):
         count = int(source.cardinality())
         return count if count >= 0 else None
-    return source.num_batches if isinstance(source, keras.utils.PyDataset) else None
+    return getattr(source, "num_batches", None)
 
 
-def elements(source: Any, *, shuffle: bool = False) -> Iterator[Element]:
-    """Yields the batches of one epoch of a dataset or generator.
+def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
+    """Yields the batches of one epoch: texts, labels and sample weights, or None.
 
     A tuple is (texts, labels) or (texts, labels, sample weights); other elements are
-    texts. ``shuffle`` shuffles the batches of a ``PyDataset``. Raises ValueError if a
-    ``tf.data.Dataset`` is not batched.
+    texts. ``shuffle`` shuffles the batches of a ``PyDataset``.
     """
     batches = source
     if isinstance(source, tf.data.Dataset):
@@ -222,7 +200,7 @@ def elements(source: Any, *, shuffle: bool = False) -> Iterator[Element]:
         yield keras.utils.unpack_x_y_sample_weight(element)
 
 
-def first_element(source: Any) -> Element | None:
+def first_element(source: Any) -> tuple | None:
     """Returns the first batch, outside of any epoch, or None if there are none."""
     if isinstance(source, keras.utils.PyDataset):
         source = iter([] if source.num_batches == 0 else [source[0]])
@@ -251,12 +229,6 @@ class SentenceVectors:
     """Computes sentence embeddings from the hidden states of an encoder.
 
     Texts are truncated to ``max_seq_length`` tokens, special tokens included.
-
-    Examples:
-        >>> mini = et.load("mini")
-        >>> vectors = SentenceVectors(mini.encoder, mini.tokenizer, max_seq_length=128)
-        >>> vectors(["one text", "another one"], pooling="mean").dtype
-        dtype('float32')
     """
 
     def __init__(self, encoder: TextEncoder, tokenizer: WordPiece, max_seq_length: int):
@@ -291,8 +263,7 @@ class SentenceVectors:
             ValueError: if an argument is invalid.
         """
         blocks = self._encoder.num_layers
-        if pooling not in VECTORS:
-            raise UserError(f"pooling is {pooling!r}; allowed are mean and cls.")
+        check_choice("pooling", pooling, ("mean", "cls"))
         if layer is not None and not -blocks - 1 <= layer <= blocks:
             raise UserError(
                 f"layer is {layer}; the encoder has {blocks} blocks: give 0 (input of "
@@ -304,7 +275,6 @@ class SentenceVectors:
             return np.zeros([0, self._encoder.hidden_size], np.float32)
         inputs, numbers = encode_texts(self._tokenizer, columns, self._length)
         rows = Rows(inputs, {}, numbers, pad_id=self._tokenizer.vocabulary.pad_id)
-        layer = layer if layer is None else layer % (blocks + 1)
         # A trace without LoRA ignores its factors.
         key = pooling, layer, self._encoder.lora_rank
         if key not in self._traced:
@@ -314,14 +284,14 @@ class SentenceVectors:
     def _trace(self, pooling: str, layer: int | None) -> types.SimpleNamespace:
         """Returns the encoder with pooling, as the model that ``Outputs`` runs."""
 
-        def pool(state: tf.Tensor, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-            is_mean = pooling == "mean"
-            return mean_over_tokens(state, inputs) if is_mean else state[:, 0]
-
         def infer(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
             states = self._encoder.states(inputs)
             chosen = states if layer is None else [states[layer]]
-            vectors = [tf.cast(pool(state, inputs), tf.float32) for state in chosen]
+            if pooling == "mean":
+                vectors = [mean_over_tokens(state, inputs) for state in chosen]
+            else:
+                vectors = [state[:, 0] for state in chosen]
+            vectors = [tf.cast(vector, tf.float32) for vector in vectors]
             return tf.add_n(vectors) / len(vectors)
 
         specs = tensor_specs(ENCODER_INPUTS, {})

@@ -7,14 +7,13 @@ frozen dataclass of groups, or a single group.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 
 # TensorFlow stores seeds as int32.
 MAX_SEED = 2**31 - 1
@@ -39,21 +38,15 @@ def field(
 ) -> Any:
     """Returns a dataclass field that defines a command-line flag.
 
-    Args:
-        default: default value.
-        help: help text.
-        min: minimum, inclusive.
-        max: maximum, inclusive; ``math.inf`` allows infinity.
-        above: minimum, exclusive.
-        below: maximum, exclusive.
-        choices: allowed names with help texts; without texts, annotate a ``Literal``.
-        only_with: condition on another flag without which this one has no effect:
-            "name=a|b", "name!=a|b", or "name" for any value except the default.
-            Several are separated by commas.
-        flag: name of the flag if it is not a Python name ("from").
-        repeated: whether the flag may occur several times.
-        required: whether the command needs the flag.
-        resumable: whether the value may change when a run is resumed.
+    ``min`` and ``max`` are inclusive limits, ``above`` and ``below`` exclusive ones;
+    ``max=math.inf`` allows infinity. ``choices`` maps names to help texts; without
+    texts, annotate a ``Literal``. ``flag`` is for a name that Python reserves ("from").
+    A ``repeated`` flag may occur several times. A ``resumable`` value may change when a
+    run is resumed.
+
+    ``only_with`` is a condition on another flag without which this one has no effect:
+    "name=a|b", "name!=a|b", or "name" for any value except the default. Several are
+    separated by commas.
     """
     metadata = {
         "help": help,
@@ -105,8 +98,12 @@ class Group:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 _check_number(leaf, value)
             choices = leaf.metadata["choices"] or literals.get(leaf.name)
-            if choices and value != leaf.default:
-                _check_choice(leaf, value, choices)
+            if choices and value not in (leaf.default, *choices):
+                raise UserError(
+                    f"--{flag_name(leaf)}={value} is unknown."
+                    f"{did_you_mean(str(value), choices)} Allowed are "
+                    f"{', '.join(choices)}."
+                )
 
 
 @functools.cache
@@ -148,16 +145,6 @@ def _check_number(leaf: dataclasses.Field, value: float) -> None:
     else:
         rule = f"be at least {low:g}"
     raise UserError(f"--{name} must {rule}, got {value}.")
-
-
-def _check_choice(leaf: dataclasses.Field, value: str, choices: Iterable[str]) -> None:
-    close = difflib.get_close_matches(str(value), choices, 3)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    require(
-        value in choices,
-        f"--{flag_name(leaf)}={value} is unknown.{hint} Allowed are "
-        f"{', '.join(choices)}.",
-    )
 
 
 def check_dependencies(config: Any) -> None:

@@ -36,9 +36,7 @@ class RunConfig(Group):
     gradient_accumulation_steps: int = field(
         1, "Micro-batches per update, which save memory and keep the result.", min=1
     )
-    eval_batch_size: int = field(
-        128, "Rows per evaluation batch.", resumable=True, min=1
-    )
+    eval_batch_size: int = field(128, "Rows per held-out batch.", resumable=True, min=1)
     eval_steps: int = field(
         10_000,
         "Evaluate on the held-out text every so many steps; 0: only at the end.",
@@ -54,14 +52,9 @@ class RunConfig(Group):
     keep_checkpoints: int = field(
         5, "Checkpoints to keep; older ones are deleted.", resumable=True, min=1
     )
-    log_steps: int = field(
-        100, "Steps between log lines and logged points.", resumable=True, min=1
-    )
+    log_steps: int = field(100, "Steps between log entries.", resumable=True, min=1)
     seed: int = field(
-        0,
-        "Seed of weights, data order, masks, samples and dropout.",
-        min=0,
-        max=MAX_SEED,
+        0, "Seed of weights, data order, masks, samples, dropout.", min=0, max=MAX_SEED
     )
     init_from: str | None = field(
         None,
@@ -85,9 +78,7 @@ class RunConfig(Group):
         False, "Delete the run in model_dir and start again.", resumable=True
     )
     dry_run: bool = field(
-        False,
-        "Print sizes, FLOPs and data statistics, and write nothing.",
-        resumable=True,
+        False, "Print sizes, FLOPs and data statistics; write nothing.", resumable=True
     )
 
     def __post_init__(self) -> None:
@@ -110,9 +101,7 @@ class DataConfig(CorpusFlags):
     """Corpus, vocabulary and records."""
 
     records: tuple[str, ...] = field(
-        (),
-        "Existing TFRecord files, globs or folders, in place of the corpus.",
-        resumable=True,
+        (), "TFRecord files, globs or folders, in place of the corpus.", resumable=True
     )
     eval_records: tuple[str, ...] = field(
         (),
@@ -121,9 +110,7 @@ class DataConfig(CorpusFlags):
         resumable=True,
     )
     data_dir: str | None = field(
-        None,
-        "Folder of vocabulary and records; default: model_dir/data.",
-        resumable=True,
+        None, "Vocabulary and records; default: model_dir/data.", resumable=True
     )
     shuffle_buffer: int = field(100_000, "Records shuffled together.", min=1)
 
@@ -143,10 +130,7 @@ class MaskingConfig(Group):
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
     final_mask_rate: float | None = field(
-        None,
-        "Mask rate at the end of a linear change; default: constant.",
-        above=0,
-        max=1,
+        None, "Final mask rate of a linear change; default: constant.", above=0, max=1
     )
     mask_select: Literal[
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
@@ -168,9 +152,7 @@ class EncoderConfig(Group):
     intermediate_size: int = field(1024, "Width of the feed-forward layer.", min=1)
     embedding_size: int = field(128, "Width of the embedding tables.", min=1)
     max_positions: int = field(512, "Rows of the position table.", min=1)
-    dropout: float = field(
-        0.1, "Dropout of embeddings and the outputs of sub-layers.", min=0, below=1
-    )
+    dropout: float = field(0.1, "Dropout of embeddings and sub-layers.", min=0, below=1)
     attention_dropout: float = field(
         0.1, "Dropout of attention probabilities.", min=0, below=1
     )
@@ -225,10 +207,7 @@ class GeneratorConfig(Group):
         only_with="objective!=mlm",
     )
     sharing: str = field(
-        "tied",
-        "Variables that both networks share.",
-        choices=SHARINGS,
-        only_with=_NETWORK,
+        "tied", "Shared variables.", choices=SHARINGS, only_with=_NETWORK
     )
     generator_hidden_size: float = field(
         0.25, "Width as a fraction: hidden, feed-forward and heads.", above=0, max=1
@@ -238,10 +217,7 @@ class GeneratorConfig(Group):
         1.0, "Divisor of the logits before sampling.", above=0, only_with=_SAMPLER
     )
     final_temperature: float | None = field(
-        None,
-        "Temperature at the end of a schedule; default: constant.",
-        above=0,
-        only_with=_SAMPLER,
+        None, "Final temperature; default: constant.", above=0, only_with=_SAMPLER
     )
     temperature_steps: int | None = field(
         None,
@@ -382,6 +358,11 @@ class OptimizerConfig(Group):
 LEFT_ROWS = 0.2
 
 
+def max_predictions(max_seq_length: int, mask_rate: float) -> int:
+    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25)."""
+    return min(max_seq_length, max(1, int((mask_rate + 0.005) * max_seq_length)))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     r"""Pretrains ELECTRA, or BERT's masked LM, from raw text.
@@ -473,26 +454,24 @@ class PretrainConfig:
         hidden = round(hidden * fraction); the feed-forward ratio and the head size are
         the discriminator's; heads = max(1, hidden // head size). Untied embeddings have
         the generator's hidden size. A frozen generator without sampling dropout has no
-        dropout.
-
-        Raises ValueError if the sizes are invalid.
+        dropout. Raises ValueError if the sizes are invalid.
         """
-        encoder, fraction = self.encoder, self.generator.generator_hidden_size
+        encoder, generator = self.encoder, self.generator
+        fraction = generator.generator_hidden_size
+        num_layers = round(encoder.num_layers * generator.generator_layers)
         hidden_size = round(encoder.hidden_size * fraction)
         head_size = encoder.hidden_size // encoder.num_heads
         changed = {
-            "num_layers": max(
-                1, round(encoder.num_layers * self.generator.generator_layers)
-            ),
+            "num_layers": max(1, num_layers),
             "hidden_size": hidden_size,
             "num_heads": max(1, hidden_size // head_size),
             "intermediate_size": round(
                 encoder.intermediate_size * hidden_size / encoder.hidden_size
             ),
         }
-        if self.generator.sharing == "untied":
+        if generator.sharing == "untied":
             changed["embedding_size"] = hidden_size
-        if self.training.freeze_generator and not self.generator.sampling_dropout:
+        if self.training.freeze_generator and not generator.sampling_dropout:
             changed |= {"dropout": 0.0, "attention_dropout": 0.0}
         try:
             return dataclasses.replace(encoder, **changed)
@@ -519,17 +498,12 @@ class PretrainConfig:
 
     @property
     def predictions_per_seq(self) -> int:
-        """Maximum number of masked positions per row, as in the original."""
+        """Maximum number of masked positions per row."""
         highest = max(self.masking.mask_rate, self.last_mask_rate)
-        length = self.data.max_seq_length
-        return min(length, max(1, int((highest + 0.005) * length)))
+        return max_predictions(self.data.max_seq_length, highest)
 
     @property
     def sampled_rate(self) -> float:
         """Fraction of tokens that are replaced by samples, at the lowest mask rate."""
         left = LEFT_ROWS if self.objective.sentence_weight else 0.0
         return min(self.masking.mask_rate, self.last_mask_rate) * (1 - left)
-
-    def warnings(self) -> list[str]:
-        """Returns warnings about settings that are probably a mistake."""
-        return validation.warnings(self)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from electra_tf.config.fields import require
+from electra_tf.errors import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Range or values of a hyperparameter.
-
-    Attributes:
-        values: allowed values; empty for the range from ``low`` to ``high``.
-        is_log: whether the range is logarithmic.
-        is_whole: whether values are integers.
-    """
+    """A hyperparameter: its ``values``, or else a range, which may be logarithmic."""
 
     name: str
     low: float = 0.0
@@ -55,15 +49,13 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
     """Parses NAME, NAME=LOW:HIGH or NAME=VALUE/VALUE/...
 
     Returns the name, the numbers (empty for the default axis), and whether they are a
-    range. Raises ValueError if the flag is not searchable or the numbers are invalid.
+    range. Raises ValueError for other text.
     """
     name, equals, given = text.partition("=")
-    close = difflib.get_close_matches(name, _DEFAULTS, 3)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
     require(
         name in _DEFAULTS,
-        f"--search={text}: {name} cannot be searched.{hint} Allowed are "
-        f"{', '.join(_DEFAULTS)}.",
+        f"--search={text}: {name} cannot be searched.{did_you_mean(name, _DEFAULTS)} "
+        f"Allowed are {', '.join(_DEFAULTS)}.",
     )
     if not equals:
         return name, (), True

@@ -33,7 +33,6 @@ MAX_UNUSED_SECONDS = 30 * 24 * 3600
 MIN_FREE_BYTES = 1_000_000_000
 
 _NOT_FOR_COMMANDS = ("sklearn", "pandas", "matplotlib")
-_GC_THRESHOLDS = (100_000, 20, 10)
 
 # Info and warning lines of absl, and its first line.
 _CHATTER = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl::Initialize")
@@ -59,7 +58,7 @@ def lightly() -> Iterator[None]:
         # Excludes millions of permanent objects from garbage collection, and makes it
         # rarer, because tracing a step creates as many objects.
         gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        gc.set_threshold(100_000, 20, 10)
         gc.enable()
 
 
@@ -100,7 +99,6 @@ class _HiddenFromKeras:
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> ModuleSpec | None:
-        """Raises ModuleNotFoundError for hidden packages; else returns None."""
         keras = sys.modules.get("keras")
         if name in _NOT_FOR_COMMANDS and keras and keras.__spec__._initializing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -172,10 +170,8 @@ def _is_usable(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _clean(folder.parent)
-        return (
-            os.access(folder, os.W_OK)
-            and shutil.disk_usage(folder).free >= MIN_FREE_BYTES
-        )
+        has_space = shutil.disk_usage(folder).free >= MIN_FREE_BYTES
+        return has_space and os.access(folder, os.W_OK)
     except (OSError, ValueError):
         # An entry that another process cuts off while it is read is a ValueError.
         return False

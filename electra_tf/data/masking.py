@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.config.pretraining import max_predictions
 from electra_tf.errors import UserError
 from electra_tf.features import scatter_positions
 
@@ -205,11 +206,6 @@ def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor
 
 
 SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement")
-
-
-def max_predictions(max_seq_length: int, mask_rate: float) -> int:
-    """Returns P of the original: 19 for (128, 0.15), 130 for (512, 0.25)."""
-    return min(max_seq_length, max(1, int((mask_rate + 0.005) * max_seq_length)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from electra_tf.cli import Log
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
@@ -26,7 +26,7 @@ from electra_tf.tasks.documentation import PackageParagraphs
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
 from electra_tf.tasks.squad import Question, SquadSource, find_squad_files
-from electra_tf.tasks.tables import HeldOut, TableSource, did_you_mean
+from electra_tf.tasks.tables import HeldOut, TableSource
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
@@ -53,7 +53,7 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     data, name = config.data, config.run.task
     if name not in TASKS:
         hint = did_you_mean(name, TASKS)
-        raise UserError(f"Unknown --task={name}{hint}. Tasks: {', '.join(TASKS)}.")
+        raise UserError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
     row, unset = TASKS[name], FinetuneConfig()
     for flag in _FILES:
         given = getattr(data, flag) or ""

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.config import fields
+from electra_tf.config import fields, validation
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.corpora import Source, open_corpus
 from electra_tf.data.prepared import PretrainingData
@@ -127,7 +127,7 @@ def prepare(
     # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution)
     config = warm_start.completed(config, log)
-    for warning in config.warnings():
+    for warning in validation.warnings(config):
         log(f"warning: {warning}")
     folder = PretrainingFolder(Path(config.run.model_dir))
     data_dir = None

@@ -195,8 +195,6 @@ def evaluate(config: EvaluateConfig) -> None:
     """Prints the scores of a model on a labeled table."""
     from electra_tf.serving import table
 
-    if not (config.model and config.input):
-        raise UserError("--model and --input are required; see --help.")
     predictor = Predictor(config.model)
     columns, _, answers = table.answer_table(config, predictor)
     for name, value in table.score_table(config, columns, answers).items():

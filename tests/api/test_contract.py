@@ -75,10 +75,6 @@ def tuples(x):
     return list(zip(*x.values(), strict=True)) if len(x) > 1 else bare(x)
 
 
-def shifted_series(x):
-    return pd.Series(tuples(x), index=range(7, 11))
-
-
 def dataset(x, y, labeled, batched=True):
     data = tf.data.Dataset.from_tensor_slices(
         (bare(x), bare(y)) if labeled else bare(x)
@@ -94,7 +90,7 @@ FORMS = {
     "objects": in_memory(lambda x: np.array(tuples(x), object)),
     "bytes": in_memory(lambda x: np.char.encode(np.array(tuples(x)))),
     "tensor": in_memory(lambda x: tf.constant(tuples(x))),
-    "series": in_memory(shifted_series),
+    "series": in_memory(lambda x: pd.Series(tuples(x), index=range(7, 11))),
     "frame": in_memory(pd.DataFrame),
     "polars": in_memory(polars.DataFrame),
     "arrow": in_memory(pyarrow.table),
@@ -223,6 +219,7 @@ def test_a_model_is_called_with_token_ids(models, name):
 
 TWICE = pd.DataFrame([["a", "b"], ["c", "d"]], columns=["text", "text"])
 ONE_HOT = pd.DataFrame([[1, 0], [0, 1]], columns=["neg", "pos"])
+AB = [("a", "b")]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +270,7 @@ def test_a_tuple_of_one_row_is_a_row(models):
         ("TextClassifier", WORDS, ["pos", None, "neg", "neg"], "Row 1 has no label"),
         ("TextClassifier", WORDS, np.eye(4)[:, :2], "argmax"),
         ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
-        ("TextClassifier", [("a", "b")], [0], "needs text, but got 2 column"),
+        ("TextClassifier", AB, [0], "needs text, but got 2 column"),
         ("TextClassifier", [], [], "no texts"),
         ("TextClassifier", TWICE, None, "text must be one column"),
         ("TextClassifier", (TWICE.iloc[:, :1],), None, "text must be one column"),
@@ -286,18 +283,13 @@ def test_a_tuple_of_one_row_is_a_row(models):
         ("TokenClassifier", ["a b"], [["O", None]], "Row 0 has no label"),
         ("TokenClassifier", [["a b"]], [["O"]], "'a b' is not a single word"),
         *(
-            (
-                "QuestionAnswering",
-                [("a", "b")],
-                {"answer": ["b"], "start": [x]},
-                "Row 0",
-            )
-            for x in (float("nan"), float("inf"), 0.5, "x")
+            ("QuestionAnswering", AB, {"answer": ["b"], "start": [x]}, "Row 0")
+            for x in (float("nan"), 0.5, "x")
         ),
-        ("QuestionAnswering", [("a", "b")], {"text": ["b"]}, "need a column answer"),
-        ("QuestionAnswering", [("a", "b")], [None], "row 0"),
-        ("QuestionAnswering", [("a", "b")], [""], "build the model with"),
-        ("QuestionAnswering", [("a", "b")], ["c"], "is not at character -1"),
+        ("QuestionAnswering", AB, {"text": ["b"]}, "need a column answer"),
+        ("QuestionAnswering", AB, [None], "row 0"),
+        ("QuestionAnswering", AB, [""], "build the model with"),
+        ("QuestionAnswering", AB, ["c"], "is not at character -1"),
     ],
 )
 def test_a_mistake_names_its_row(models, name, x, y, message):

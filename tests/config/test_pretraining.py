@@ -1,6 +1,5 @@
 """Configuration, flags and the shipped flagfiles."""
 
-import dataclasses
 import pkgutil
 from pathlib import Path
 
@@ -17,15 +16,10 @@ from electra_tf.config.pretraining import (
     PretrainConfig,
 )
 from electra_tf.config.records import RecordsConfig
+from electra_tf.config.validation import warnings
 from tests.flag_parsing import parse
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-
-
-def test_flag_names_are_unique_and_explained():
-    leaves = [leaf for _, leaf in fields.fields(PretrainConfig)]
-    assert len({leaf.name for leaf in leaves}) == len(leaves)
-    assert min(len(leaf.metadata["help"]) for leaf in leaves) > 15
 
 
 def test_flat_round_trip():
@@ -51,10 +45,7 @@ TABLE_6 = {
 
 @pytest.mark.parametrize("name", TABLE_6)
 def test_presets_spell_out_table_6(name):
-    """Presets give sizes, rates and generator of Table 6, not only the dimensions.
-
-    (pitfalls 24 and 33 of docs/fidelity.md)
-    """
+    """Also rates and the generator (pitfalls 24 and 33 of docs/fidelity.md)."""
     path = CONFIGS / f"{name}.cfg"
     config = parse(f"--flagfile={path}")
     generator = config.generator_encoder
@@ -81,18 +72,14 @@ def test_presets_spell_out_table_6(name):
 
 
 def test_generator_formula():
-    """Generator heads: hidden size // 64, never below one.
-
-    (pitfall 24 of docs/fidelity.md)
-    """
+    """Heads: hidden size // 64, at least one (pitfall 24 of docs/fidelity.md)."""
     config = PretrainConfig(
         encoder=EncoderConfig(hidden_size=768, num_heads=12, intermediate_size=3072),
         generator=GeneratorConfig(generator_hidden_size=0.25),
     )
     assert config.generator_encoder.hidden_size == 192
     assert config.generator_encoder.num_heads == 3
-    small = dataclasses.replace(config, encoder=EncoderConfig())
-    assert small.generator_encoder.num_heads == 1
+    assert PretrainConfig().generator_encoder.num_heads == 1
 
 
 def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
@@ -104,43 +91,6 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
         flag = f"--flagfile=configs/{path.relative_to(CONFIGS)}"
         assert parse(flag) == parse(f"--flagfile={path}")
         assert flag in path.read_text(), path
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--mask_rate=0"], "--mask_rate must be in"),
-        (["--eval_records=x"], "--eval_records needs --records"),
-        (["--train_batch_size=10", "--gradient_accumulation_steps=3"], "divisible"),
-        (["--mixed_precision=float16", "--distribution=tpu"], "use bfloat16"),
-        (["--distribution=multi_worker"], "needs --records"),
-        (["--hidden_size=100", "--num_heads=3"], "not divisible"),
-        (["--position_init=sinusoidal", "--embedding_size=7"], "even .*got 7"),
-        (["--max_seq_length=1024"], "exceeds --max_positions"),
-        (["--num_train_steps=" + "9" * 400], "--num_train_steps must fit into 64 bit"),
-        (["--eval_fraction=1"], r"--eval_fraction must be in \[0, 0.999\], got 1"),
-        (["--learning_rate=0"], "must be positive"),
-        (["--final_mask_rate=0"], r"--final_mask_rate must be in \(0, 1\]"),
-        (["--seed=-1"], r"--seed must be in \[0, 2147483647\], got -1"),
-        (["--seed=2147483648"], r"--seed must be in \[0, 2147483647\], got 21"),
-        (["--num_layers=-1"], "--num_layers must be at least 1, got -1"),
-        (["--discriminator_weight=-50"], "--discriminator_weight must not be neg"),
-        (["--discriminator_weight=nan"], "--discriminator_weight must be a finite"),
-        (["--dropout=1"], r"--dropout must be in \[0, 1\), got 1"),
-        (["--learning_rate=inf"], "--learning_rate must be a finite number, got inf"),
-        (["--clip_norm=0"], "--clip_norm must be positive, got 0"),
-        (["--training=two_stage", "--generator_steps=0"], "at least 1, got 0"),
-        (["--mask_variants=10"], "--mask_variants is no longer a flag: leave it out"),
-        (["--nojit_compile"], "--nojit_compile is no longer a flag"),
-        (
-            ["--lr_schedule=sequential", "--warmup_steps=10", "--num_train_steps=6"],
-            "--warmup_steps=10 leaves no step .* use --lr_schedule=product",
-        ),
-    ],
-)
-def test_impossible_choices_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        parse(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +128,6 @@ def test_all_seeds_of_a_fine_tuning_run_fit():
     assert FinetuneRunConfig(seed=2**31 - 2, seeds=2).seeds == 2
     with pytest.raises(ValueError, match=r"--seed=2147483646 with --seeds=3: all"):
         FinetuneRunConfig(seed=2**31 - 2, seeds=3)
-    with pytest.raises(ValueError, match=r"--seed must be in .*got -1"):
-        FinetuneRunConfig(seed=-1)
 
 
 @pytest.mark.parametrize(
@@ -196,35 +144,24 @@ def test_every_number_has_a_range(config_class):
     assert free <= {"null_threshold"}
 
 
-def test_towers_and_the_last_mask_rate():
-    assert PretrainConfig().generator_kind == "masked_lm"
-    assert parse("--objective=electric").generator_kind == "two_tower"
-    assert parse("--generator=two_tower").generator_kind == "two_tower"
-    assert parse("--mask_rate=0.2").last_mask_rate == 0.2
-    assert parse("--final_mask_rate=0.3").last_mask_rate == 0.3
-
-
 def test_base_with_the_small_learning_rate_is_questioned():
     config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--learning_rate=5e-4")
-    assert any("5e-4 (ELECTRA-Small's)" in text for text in config.warnings())
-    assert not parse(f"--flagfile={CONFIGS / 'base.cfg'}").warnings()
-    assert not parse(f"--flagfile={CONFIGS / 'small.cfg'}").warnings()
+    assert any("5e-4 (ELECTRA-Small's)" in text for text in warnings(config))
+    assert not warnings(parse(f"--flagfile={CONFIGS / 'base.cfg'}"))
+    assert not warnings(parse(f"--flagfile={CONFIGS / 'small.cfg'}"))
 
 
 def test_large_generators_are_questioned():
     full = ["--generator_hidden_size=1"]
-    (text,) = parse(*full).warnings()
-    assert "more than half the discriminator" in text
-    assert not parse(*full, "--sharing=all").warnings()
-    assert not parse(*full, "--generator_layers=0.5").warnings()
-    assert not parse(*full, "--training=two_stage", "--sharing=nes").warnings()
-    assert parse("--objective=electra_15", *full).warnings()
-
-
-def test_only_paths_and_logging_may_change_on_resume():
-    allowed = fields.resumable_fields(PretrainConfig)
-    assert {"model_dir", "log_steps", "records"} <= allowed
-    assert not {"learning_rate", "seed", "num_train_steps", "hidden_size"} & allowed
+    for flags in ([], ["--objective=electra_15"]):
+        (text,) = warnings(parse(*full, *flags))
+        assert "more than half the discriminator" in text
+    for flags in (
+        ["--sharing=all"],
+        ["--generator_layers=0.5"],
+        ["--training=two_stage", "--sharing=nes"],
+    ):
+        assert not warnings(parse(*full, *flags))
 
 
 def test_flags_do_not_grow():

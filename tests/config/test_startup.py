@@ -18,7 +18,6 @@ DAY = 24 * 3600
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    """Clears the environment before each test."""
     for name in ("TF_XLA_FLAGS", "XLA_FLAGS", startup.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
@@ -60,6 +59,19 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
+def program(code, *arguments, **environment):
+    """Runs Python code in a separate process without TensorFlow's variables."""
+    gone = ("TF_XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL")
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=Path(__file__).parents[2],
+        env={n: x for n, x in os.environ.items() if n not in gone} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
 def test_it_is_in_the_users_cache_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a"))
     folder = startup.keep_compiled_code()
@@ -87,22 +99,21 @@ def test_what_the_user_has_set_stays(root, monkeypatch):
 
 
 def test_other_machines_versions_and_flags_have_other_folders(root, monkeypatch):
-    folders = [again(monkeypatch), again(monkeypatch)]
-    assert folders[0] == folders[1]
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-    folders.append(again(monkeypatch))
-    monkeypatch.setattr(metadata, "version", lambda name: "0.1")
-    folders.append(again(monkeypatch))
-    monkeypatch.setattr(startup.os, "sched_getaffinity", lambda of: {0, 1, 2, 3, 4})
-    folders.append(again(monkeypatch))
+    folders = [again(monkeypatch)]
+    assert again(monkeypatch) == folders[0]
     cpu = "flags\t\t: fpu avx2\n\nflags\t\t: fpu\n"
-    monkeypatch.setattr(startup.Path, "read_text", lambda *_: cpu)
-    folders.append(again(monkeypatch))
+    for change in (
+        lambda: monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true"),
+        lambda: monkeypatch.setattr(metadata, "version", lambda name: "0.1"),
+        lambda: monkeypatch.setattr(os, "sched_getaffinity", lambda of: {*range(5)}),
+        lambda: monkeypatch.setattr(Path, "read_text", lambda *_: cpu),
+    ):
+        change()
+        folders.append(again(monkeypatch))
     assert len(set(folders)) == 5
 
 
 def test_a_folder_that_cannot_be_used_is_not_used(root, monkeypatch):
-    root.parent.mkdir(exist_ok=True)
     root.write_text("a file, where a folder has to be")
     assert startup.keep_compiled_code() is None
     root.unlink()
@@ -172,18 +183,9 @@ print(hashlib.sha256(weights).hexdigest())
 
 @pytest.mark.slow
 def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
-    def run(cache, tensors=0):
-        environment = {**os.environ, startup.CACHE_VARIABLE: str(cache)}
-        environment.pop("TF_XLA_FLAGS", None)
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tensors)],
-            cwd=Path(__file__).parent.parent.parent,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout
+    def run(cache, tensors="0"):
+        variables = {startup.CACHE_VARIABLE: str(cache)}
+        return program(PROGRAM, tensors, **variables).stdout
 
     def entries():
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.pb")}
@@ -196,7 +198,7 @@ def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
     first, second, *others = written
     first.write_bytes(b"")
     second.write_bytes(second.read_bytes()[:-100])
-    assert run(tmp_path / "a b", tensors=99) == expected
+    assert run(tmp_path / "a b", tensors="99") == expected
     found = entries()
     assert found.keys() == written.keys()
     assert all(found[path] == written[path] for path in others)
@@ -216,13 +218,5 @@ import matplotlib.pyplot, sklearn.base
 
 @pytest.mark.slow
 def test_keras_is_imported_without_what_no_command_uses():
-    pytest.importorskip("sklearn")
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT],
-        env={n: x for n, x in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     # Without the filter, TensorFlow logs the CPU's features and the missing GPU.
-    assert done.stderr == "a line of somebody else\n"
+    assert program(LIGHT).stderr == "a line of somebody else\n"

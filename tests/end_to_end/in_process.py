@@ -1,7 +1,6 @@
 """Runs ``run_pretraining.py``'s code in the process of the test."""
 
-import json
-
+from electra_tf import files
 from electra_tf.runs import pretraining as pretrain
 from tests.end_to_end.test_pretraining import SIZES
 from tests.flag_parsing import parse
@@ -29,13 +28,10 @@ def config_of(text, model_dir, *arguments):
 
 
 def run(text, model_dir, *arguments):
-    """Returns the exit code and the log lines."""
     said = []
     code = pretrain.run(config_of(text, model_dir, *arguments), said.append)
     return code, said
 
 
 def rows(model_dir):
-    """Returns the rows of metrics.jsonl."""
-    lines = (model_dir / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return files.read_json_lines(model_dir / "metrics.jsonl")

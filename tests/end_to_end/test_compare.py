@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import electra_tf.api  # noqa: F401 - registers the classes of encoder.keras
-from tests.end_to_end.test_pretraining import ROOT, SIZES
+from electra_tf import files
+from tests.end_to_end.test_pretraining import ROOT, SIZES, signal_after
 from tests.golden import commands
 
 pytestmark = pytest.mark.slow
@@ -55,15 +56,13 @@ def command(text, output_dir, *flags):
     ]
 
 
-def run(*arguments):
-    code, out, err = commands.call("compare", *command(*arguments)[4:])
-    assert code == 0, (out + err)[-3000:]
-    return out + err
+def run(*arguments, expect=0):
+    flags = command(*arguments)[4:]
+    return "".join(commands.run("compare", *flags, expect=expect))
 
 
 def rows(folder):
-    lines = (folder / "results.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
+    found = files.read_json_lines(folder / "results.jsonl")
     return [{n: v for n, v in row.items() if n not in TIMES} for row in found]
 
 
@@ -131,9 +130,7 @@ def test_done_is_done_and_changes_are_refused(table, whole):
         ("--probe_seeds=2", "eats: --probe_seeds was 1, now 2"),
     ):
         # The flag is refused before a worker starts.
-        code, out, err = commands.call("compare", *command(table, folder, flag)[4:])
-        assert code == 1
-        output = out + err
+        output = run(table, folder, flag, expect=1)
         assert message in output
         assert "--overwrite" in output
     assert (folder / "results.jsonl").read_bytes() == before
@@ -153,50 +150,34 @@ def workers_of(output_dir):
     return found
 
 
-def kill_when(process, condition, number):
-    deadline = time.monotonic() + 900
-    while not condition():
-        assert process.poll() is None, "it ended before it was killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(number)
-    return process.wait(timeout=120)
-
-
-def start(table, folder, *flags):
-    return subprocess.Popen(
-        command(table, folder, *flags),
+def start_and_signal(table, folder, number, system):
+    """Sends a signal after step 20 of a system; returns the exit code."""
+    process = subprocess.Popen(
+        command(table, folder, "--seeds=1"),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    run = folder / "runs" / system / "seed-0"
+    return signal_after(process, run, 20, number)[0]
 
 
 def test_killed_twice_and_rerun_equals_uninterrupted(table, whole, tmp_path):
     """SIGKILL in the first system's pretraining, SIGTERM in the second's."""
-    runs, one_seed = tmp_path / "runs", "--seeds=1"
-
-    def has_checkpoint(system):
-        found = (runs / system / "seed-0" / "checkpoints").glob("ckpt-*.index")
-        return any(int(path.stem.split("-")[1]) >= 20 for path in found)
-
-    process = start(table, tmp_path, one_seed)
-    code = kill_when(process, lambda: has_checkpoint("electra"), signal.SIGKILL)
+    code = start_and_signal(table, tmp_path, signal.SIGKILL, "electra")
     assert code == -signal.SIGKILL
     deadline = time.monotonic() + 10
     while workers_of(tmp_path):
         assert time.monotonic() < deadline, "the worker outlived its parent"
         time.sleep(0.05)
-    process = start(table, tmp_path, one_seed)
-    code = kill_when(process, lambda: has_checkpoint("mlm"), signal.SIGTERM)
-    assert code == 75
+    assert start_and_signal(table, tmp_path, signal.SIGTERM, "mlm") == 75
     assert not workers_of(tmp_path)
-    run(table, tmp_path, one_seed)
-    log = (runs / "electra" / "seed-0" / "log.txt").read_text()
+    run(table, tmp_path, "--seeds=1")
+    log = (tmp_path / "runs" / "electra" / "seed-0" / "log.txt").read_text()
     assert "resuming after step" in log
     assert "Fatal" not in log
     expected = [row for row in rows(whole[0]) if row["seed"] == 0]
     assert rows(tmp_path) == expected != []
-    for name in ("electra/seed-0/encoder.keras", "mlm/seed-0/encoder.keras"):
-        pair = (weights(folder / "runs" / name) for folder in (whole[0], tmp_path))
-        np.testing.assert_equal(*pair)
+    for name in ("electra", "mlm"):
+        path = f"runs/{name}/seed-0/encoder.keras"
+        np.testing.assert_equal(weights(tmp_path / path), weights(whole[0] / path))

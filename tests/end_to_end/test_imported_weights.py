@@ -10,6 +10,7 @@ import tensorflow as tf
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.systems import build
+from tests.end_to_end import in_process
 from tests.end_to_end.test_pretraining import SIZES
 from tests.golden import commands
 from tests.interop.test_google_tf1 import save
@@ -22,12 +23,6 @@ FLAGS = f"""
 {SIZES} --num_layers=2 --num_train_steps=2 --log_steps=1 --max_eval_batches=1
 --dropout=0 --attention_dropout=0 --temperature=1e-6
 """
-
-
-def run(command, *arguments, expect=0):
-    code, out, err = commands.call(command, *map(str, arguments))
-    assert code == expect, (out + err)[-3000:]
-    return out + err
 
 
 @pytest.fixture(scope="module")
@@ -50,26 +45,20 @@ def imported(text, tmp_path_factory):
     save(folder / "electra_small", variables)
     (folder / "vocab.txt").write_text(vocabulary)
     to = folder / "imported"
-    run(
-        "convert",
-        f"--from={folder}",
-        f"--to={to}",
-        f"--num_heads={HEADS['electra']}",
-        "--trained_length=32",
-    )
+    flags = (f"--num_heads={HEADS['electra']}", "--trained_length=32")
+    commands.run("convert", f"--from={folder}", f"--to={to}", *flags)
     return variables, to
 
 
 def pretrain(text, model_dir, imported, *flags, expect=0):
-    return run(
-        "run_pretraining",
+    arguments = (
         *FLAGS.split(),
         f"--corpus={text / 'text.txt'}",
         f"--model_dir={model_dir}",
         f"--init_from={imported}",
         *flags,
-        expect=expect,
     )
+    return "".join(commands.run("run_pretraining", *arguments, expect=expect))
 
 
 def reference_losses(variables, model_dir):
@@ -102,8 +91,7 @@ def test_continued_pretraining_starts_at_the_loss_of_the_checkpoint(
     rates = ("--warmup_steps=0", "--learning_rate=1e-2")
     output = pretrain(text, tmp_path, folder, *rates)
     assert "kept as initialized: none" in output
-    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    first = next(row for row in map(json.loads, rows) if "generator_loss" in row)
+    first = next(row for row in in_process.rows(tmp_path) if "generator_loss" in row)
     assert first["step"] == 1
     generator, discriminator = reference_losses(variables, tmp_path)
     assert first["generator_loss"] == pytest.approx(generator, rel=1e-4)
@@ -119,7 +107,8 @@ def test_continued_pretraining_starts_at_the_loss_of_the_checkpoint(
     again = pretrain(text, tmp_path, folder, *rates)
     assert "trained to its last step" in again
     out = tmp_path / "out"
-    run("convert", f"--from={tmp_path}", f"--to={out}", "--format=google_tf1")
+    flags = (f"--from={tmp_path}", f"--to={out}", "--format=google_tf1")
+    commands.run("convert", *flags)
     reader = tf.train.load_checkpoint(str(out))
     shapes = reader.get_variable_to_shape_map()
     assert shapes == {name: list(value.shape) for name, value in variables.items()}

@@ -68,7 +68,6 @@ def check(text, folder, arguments):
 
 @pytest.fixture(scope="module")
 def generator(text, tmp_path_factory):
-    """Folder of a finished run that provides a pretrained generator."""
     folder = tmp_path_factory.mktemp("generator")
     check(text, folder, [f"--flagfile={ROOT}/configs/objectives/electra.cfg", "--"])
     return folder

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf import files
 from tests.golden import commands
 
 ROOT = Path(__file__).parent.parent.parent
@@ -38,9 +39,7 @@ def command(text, model_dir, *flags):
 def run_here(text, model_dir, *flags, expect=0):
     """Runs pretraining in the test's process, which saves the start-up time."""
     arguments = command(text, model_dir, *flags)[2:]
-    code, out, err = commands.call("run_pretraining", *arguments)
-    assert code == expect, (out + err)[-3000:]
-    return out + err
+    return "".join(commands.run("run_pretraining", *arguments, expect=expect))
 
 
 def final_weights(model_dir, step=30):
@@ -77,51 +76,43 @@ def test_a_run_leaves_everything_it_promises(whole):
     config = json.loads((model_dir / "config.json").read_text())
     assert config["config"]["num_train_steps"] == 30
     assert config["versions"]["tensorflow"].startswith("2.")
-    rows = [json.loads(line) for line in (model_dir / "metrics.jsonl").open()]
+    rows = files.read_json_lines(model_dir / "metrics.jsonl")
     assert rows[-1]["step"] == 30
     assert {"eval_discriminator_auc", "eval_generator_loss"} <= rows[-1].keys()
-    training = [row for row in rows if "generator_loss" in row]
-    assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= training[
-        -1
-    ].keys()
+    last = [row for row in rows if "generator_loss" in row][-1]
+    assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= last.keys()
     assert "trivial" in output
     assert "electra_tf finetune" in output
 
 
-def wait_for_step(model_dir, step, process):
-    """Waits for a checkpoint of at least ``step``."""
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline:
-        steps = [
-            int(path.stem.split("-")[1])
-            for path in (model_dir / "checkpoints").glob("ckpt-*.index")
-        ]
-        if steps and max(steps) >= step:
-            return
+def signal_after(process, model_dir, step, number):
+    """Sends a signal after the checkpoint of ``step``; returns exit code and output."""
+    deadline = time.monotonic() + 900
+    pattern = "checkpoints/ckpt-*.index"
+    while step > max(
+        (int(path.stem.split("-")[1]) for path in model_dir.glob(pattern)), default=-1
+    ):
         assert process.poll() is None, "the run ended before it was killed"
+        assert time.monotonic() < deadline, f"no checkpoint of step {step}"
         time.sleep(0.02)
-    raise AssertionError(f"no checkpoint of step {step}")
+    process.send_signal(number)
+    output = process.communicate(timeout=120)[0]
+    return process.returncode, output
 
 
-def start_and_signal(text, model_dir, number, step, *flags):
-    with subprocess.Popen(
-        command(text, model_dir, *flags),
+def start_and_signal(text, model_dir, number, step):
+    process = subprocess.Popen(
+        command(text, model_dir),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-    ) as process:
-        wait_for_step(model_dir, step, process)
-        process.send_signal(number)
-        output = process.communicate(timeout=120)[0].decode()
-    return process.returncode, output
+        text=True,
+    )
+    return signal_after(process, model_dir, step, number)
 
 
 @pytest.mark.slow
 def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path):
-    """The same command resumes with dropout after SIGTERM and after SIGKILL.
-
-    SIGTERM saves a checkpoint and has its own exit code (pitfall 45 of
-    docs/fidelity.md).
-    """
+    """SIGTERM has its own exit code (pitfall 45 of docs/fidelity.md)."""
     code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 5)
     assert code == 75, output
     assert "SIGTERM" in output

@@ -1,13 +1,9 @@
 """Commands and user code raise no warning under ``-W error``."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.golden.commands import python
+
 # Keras 3.15 causes this NumPy 2 warning whenever it saves a model.
 STRICT = ("-W", "error", "-W", "ignore:__array__:DeprecationWarning")
 SIZES = """--vocab_size=100 --train_batch_size=4 --max_seq_length=32 --num_layers=1
@@ -48,14 +44,7 @@ def test_commands_and_user_code_raise_no_warning(tmp_path):
         f"-m electra_tf finetune {table} {LEARNS} --max_seq_length=16".split(),
         ["-c", PROGRAM],
     ):
-        done = subprocess.run(
-            [sys.executable, *STRICT, *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python(*STRICT, *arguments, folder=tmp_path)
         assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
         # Python prints a warning that it cannot raise, such as one in a destructor.
         assert "Warning" not in done.stderr, done.stderr[-2000:]

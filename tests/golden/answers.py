@@ -25,7 +25,6 @@ import tensorflow as tf
 
 
 def main(folder, out):
-    """Writes the outputs of all models."""
     folder = Path(folder)
     described = {
         "registered": sorted(
@@ -63,14 +62,17 @@ def describe(model):
     }
     if model.compiled:
         optimizer = keras.saving.serialize_keras_object(model.optimizer)
+        # Keras serializes the module of a part, which may change.
+        config = json.loads(
+            json.dumps(optimizer["config"]),
+            object_hook=lambda part: {k: v for k, v in part.items() if k != "module"},
+        )
         found["optimizer"] = {
             "registered_name": optimizer["registered_name"],
-            "config": optimizer["config"],
+            "config": config,
             "variables": [_variable(v) for v in model.optimizer.variables],
             "magnitudes": _magnitudes(model.optimizer.variables),
         }
-        # Keras serializes the module of a part, which may change.
-        _drop(found["optimizer"], "module")
     return found
 
 
@@ -97,17 +99,6 @@ def _magnitudes(variables):
 def _variable(variable):
     shape = list(variable.shape)
     return [variable.path, shape, variable.dtype, bool(variable.trainable)]
-
-
-def _drop(value, key):
-    if isinstance(value, dict):
-        value.pop(key, None)
-    for part in value.values() if isinstance(value, dict) else _items(value):
-        _drop(part, key)
-
-
-def _items(value):
-    return value if isinstance(value, list) else ()
 
 
 if __name__ == "__main__":

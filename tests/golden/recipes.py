@@ -78,8 +78,8 @@ QUESTIONS = {
 }
 
 
-def checkpoint(tf, model_dir):
-    """Name, dtype, shape and sum of magnitudes of the last checkpoint's variables."""
+def outcome(tf, model_dir):
+    """Returns settings of a run, and its variables: name, dtype, shape, magnitude."""
     newest = tf.train.latest_checkpoint(f"{model_dir}/checkpoints")
     reader = tf.train.load_checkpoint(newest)
     types = reader.get_variable_to_dtype_map()
@@ -90,15 +90,6 @@ def checkpoint(tf, model_dir):
             value = reader.get_tensor(name).astype("float64")
             row.append(float(abs(value).sum()))
         found.append(row)
-    return found
-
-
-def outcome(tf, model_dir):
-    """Settings and final weights of a run, as plain values."""
     with open(f"{model_dir}/config.json", encoding="utf-8") as file:
         config = json.load(file)
-    return {
-        "config": config["config"],
-        "data": config["data"],
-        "checkpoint": checkpoint(tf, model_dir),
-    }
+    return {"config": config["config"], "data": config["data"], "checkpoint": found}

@@ -408,7 +408,7 @@ def test_tables_that_do_not_fit_are_refused(exported, predict, tmp_path):
     assert "needs text, but text is missing" in predict(f"--input={lines}")
     assert "--label needs --input" in predict("--label=label", "a text")
     for flags, message in (
-        ([model], "--model and --input are required"),
+        ([model], "--input is required"),
         ([model, f"--input={table}", "run"], "unexpected arguments"),
     ):
         with pytest.raises(SystemExit) as stopped:
