@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf.api.texts import is_missing, plain, text_of
-from electra_tf.errors import UserError
-from electra_tf.tasks.tables import did_you_mean
+from electra_tf.errors import UserError, did_you_mean
 
 _BOOLEANS = {"False": False, "True": True, "false": False, "true": True}
 
@@ -150,5 +149,5 @@ class LabelLookup:
         known = ", ".join(self.names[:20]) + (", ..." if self.names[20:] else "")
         positions = "" if self._by_number else f", or 0 to {len(self.names) - 1}"
         return UserError(
-            f"Row {row}: {value} is not a label{hint}; give one of {known}{positions}."
+            f"Row {row}: {value} is not a label.{hint} Give one of {known}{positions}."
         )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import difflib
 import functools
 import io
 import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from electra_tf.data import paths
 from electra_tf.data.tables import READERS, listed
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks.base import Example
 
 # Rejects gzip bombs: text compresses far less.
@@ -85,16 +84,10 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
         if name not in table.columns:
             hint = did_you_mean(name, table.columns)
             raise UserError(
-                f"{table.path} has no column {name!r}{hint}. Its columns are "
+                f"{table.path} has no column {name!r}.{hint} Its columns are "
                 f"{listed(table.columns)}: change --{flag}. The first line must name "
                 "the columns."
             )
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns " (did you mean 'label'?)" for the closest known name, or ""."""
-    close = difflib.get_close_matches(name, known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,12 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Example, Rows, Scores, Task, check_choice
 from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
-from electra_tf.tasks.tables import did_you_mean
 
 Examples = Sequence[Example]
 Outputs = Sequence[np.ndarray]
@@ -212,10 +211,10 @@ class LabeledTask(TextTask):
         if label not in self.labels:
             more = f", ... ({len(self.labels)} in all)" if self.labels[20:] else ""
             raise UserError(
-                f"Example {example.id} has the label {label!r}"
-                f"{did_you_mean(label, self.labels)}, which the training data lacks: "
-                f"it has {', '.join(self.labels[:20])}{more}. Correct the label, or "
-                "add training examples of it."
+                f"Example {example.id} has the label {label!r}, which the training "
+                f"data lacks.{did_you_mean(label, self.labels)} It has "
+                f"{', '.join(self.labels[:20])}{more}: correct the label, or add "
+                "training examples of it."
             )
         return self.labels.index(label)
 

@@ -233,7 +233,7 @@ def bad(tmp_path, pretrained, **values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"task": "colla"}, "Unknown --task=colla .did you mean 'cola'"),
+        ({"task": "colla"}, "Unknown --task=colla. Did you mean cola"),
         ({"task": "cola"}, "--task=cola does not read --train"),
         ({"task": "cola", "train": None, "eval": None}, "--task=cola needs --data_dir"),
         ({"train": "x.csv"}, "No file x.csv: correct --train"),

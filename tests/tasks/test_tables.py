@@ -93,7 +93,7 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.tsv", "text,label\nt,x\n", "separated by commas.*by tabs"),
         ("a.csv", "text,label\n", "a header but no rows"),
         ("a.csv", b"text,label\ncaf\xe9,x\n", r"not UTF-8 at byte 14 \(line 2\)"),
-        ("a.csv", "texts,label\nt,x\n", "no column 'text' .did you mean 'texts'"),
+        ("a.csv", "texts,label\nt,x\n", "no column 'text'. Did you mean texts"),
         ("a.csv", "text,topic\nt,x\n", "no column 'label'.*text, topic.*--label"),
         ("a.csv", "text,label\nt,\n", r"line 2: the label \(column label\) is empty"),
         ("a.csv", "text,label\nt,x,y\n", "line 2: 3 cells.*2 columns"),
