@@ -208,6 +208,8 @@ def _parse(
             # Absl's search for similar names is slow on long ones.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
         escaped = argument.encode("utf-8", "backslashreplace").decode()
+        if "\0" in argument:
+            raise UserError(f"{name[:40]} has a NUL character.")
         if escaped != argument:
             # TensorFlow and JSON cannot represent such a path.
             raise UserError(f"{escaped} is not UTF-8: convert it, or rename the file.")
@@ -327,7 +329,9 @@ def _leaves(config_class: type) -> Iterator[tuple[dataclasses.Field, Any]]:
 def help_text(config_class: type, texts: str) -> str:
     """Returns ``--help``: docstring, positional arguments ``texts``, flags by group."""
     width = min(100, shutil.get_terminal_size((88, 24)).columns)
-    parts = [inspect.getdoc(config_class), *filter(None, [texts])]
+    parts = [inspect.getdoc(config_class)]
+    if texts:
+        parts.append(texts)
     for _, group in fields.groups(config_class):
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]

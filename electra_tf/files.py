@@ -404,7 +404,9 @@ def _sync(path: Path) -> None:
     inside = path.rglob("*") if path.is_dir() and _PART in path.name else ()
     for each in (*inside, path):
         # Some file systems cannot sync folders.
-        with contextlib.suppress(*([OSError] if each.is_dir() else [])):
+        with (
+            contextlib.suppress(OSError) if each.is_dir() else contextlib.nullcontext()
+        ):
             descriptor = os.open(each, os.O_RDONLY)
             try:
                 os.fsync(descriptor)

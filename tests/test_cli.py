@@ -18,6 +18,7 @@ from electra_tf.config.fields import Group, field, fields, flag_name, from_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from tests.golden.commands import python
+from tests.training.test_sinks import Terminal
 
 NAMES = {"one": "the first", "two": "the second"}
 
@@ -62,6 +63,7 @@ def test_every_kind_of_flag_is_read():
         # Absl compares names recursively, letter by letter.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
+        ("--words=a\0b", "--words has a NUL character"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
@@ -227,3 +229,15 @@ def test_errors_of_tensorflow_come_without_their_graph():
         look_up(tf.constant([7]))
     assert "7 is not in [0, 3)" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_live_progress_writes_over_its_line():
+    stream = Terminal()
+    progress = cli.Progress(1000, stream=stream, done=500, unit="B", scale=True)
+    progress.update(500)
+    progress.say("a line that stays")
+    progress.update(1000)
+    progress.close()
+    assert stream.getvalue().count("\n") == 2
+    assert "\x1b[Ka line that stays\n" in stream.getvalue()
+    assert "1.00k/1.00k 100.0%" in stream.getvalue()

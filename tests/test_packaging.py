@@ -38,10 +38,16 @@ def test_every_package_is_listed():
 def test_the_newest_release_of_the_changelog_is_this_version():
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     found = re.findall(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
-    assert found == sorted(found, reverse=True)
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    # Only "Unreleased" may precede the releases.
+    assert len(found) == len(headings[headings[0] == "Unreleased" :])
+    numbers = [tuple(map(int, version.split("."))) for version, _ in found]
     # The version may also be the next, unreleased one.
-    is_next = "\n## Unreleased\n" in text and electra_tf.__version__ > found[0][0]
+    is_next = headings[0] == "Unreleased" and electra_tf.__version__ > found[0][0]
     assert electra_tf.__version__ == found[0][0] or is_next
+    assert numbers == sorted(numbers, reverse=True)
+    dates = [date for _, date in found]
+    assert dates == sorted(dates, reverse=True)
 
 
 def test_commands_start(capsys):

@@ -167,6 +167,16 @@ class TextModel(TaskModel):
         strip_accents: whether to remove accents.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
+
+    Examples:
+        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+        >>> isinstance(model, keras.Model)
+        True
+        >>> model.encode(["one text", "another one"], pooling="cls").shape
+        (2, 256)
+        >>> inputs = next(iter(model.preprocess(["one text"])))  # of a batch
+        >>> model(inputs).shape
+        TensorShape([1, 2])
     """
 
     # Supported kinds of tasks.
@@ -193,6 +203,11 @@ class TextModel(TaskModel):
         self.strip_accents = strip_accents
         self.max_seq_length = max_seq_length
         self._task = saved.from_json(task)
+        if self._task.kind not in self.kinds:
+            raise UserError(
+                f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
+                f"{self._task.kind}: load the model with electra_tf.load."
+            )
         self._lookup = LabelLookup(self.labels)
         self.tokenizer = WordPiece(
             Vocabulary(self.vocabulary),
@@ -949,7 +964,13 @@ def _unscaled(optimizer: Any) -> Any:
 
 
 # Flags of a fine-tuning run that name the columns of its tables.
-_COLUMNS = ("text", "label", "label_separator", "word_column", "tag_column")
+_COLUMNS = {
+    "text": list[str] | None,
+    "label": list[str] | None,
+    "label_separator": str | None,
+    "word_column": str | None,
+    "tag_column": str | None,
+}
 
 
 def load_text_model(path: Path) -> TextModel | None:
@@ -980,8 +1001,14 @@ def _of_run(folder: Path) -> TextModel:
             f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
             f"class: load {folder / 'saved_model'}."
         )
-    settings = files.read_json(folder / CONFIG, {}, shape={"config": dict | None})
-    flags = settings.get("config") or {}
+    most = network.encoder.embeddings.max_positions
+    if not 0 < about["max_seq_length"] <= most:
+        raise UserError(
+            f"{folder / TASK} is damaged: max_seq_length is {about['max_seq_length']}, "
+            f"and the model has {most} positions."
+        )
+    shape = {"config": (None, _COLUMNS)}
+    flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
     columns = {name: flags[name] for name in _COLUMNS if flags.get(name)}
     return model_class.of(
         network.encoder,

@@ -85,11 +85,16 @@ def load(folder: Path) -> Any:
         task.pop("compile_config", None)
         models.check_class(task, TaskModel)
         model = keras.saving.deserialize_keras_object(task)
-        rows = model.encoder.embeddings.vocab_size
-        if len(vocabulary) != rows:
+        table = model.encoder.embeddings
+        if len(vocabulary) != table.vocab_size:
             raise UserError(
                 f"{keras_hub.VOCABULARY} has {len(vocabulary)} tokens, and the encoder "
-                f"{rows}"
+                f"{table.vocab_size}"
+            )
+        if not 0 < model.max_seq_length <= table.max_positions:
+            raise UserError(
+                f"{PREPROCESSOR} has the max_seq_length {model.max_seq_length}, and "
+                f"the encoder {table.max_positions} positions"
             )
         backbone = keras_hub.read(Source(str(folder))).discriminator
         networks.assign(networks.encoder_variables(model.encoder), backbone.encoder)

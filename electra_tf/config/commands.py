@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from electra_tf.config.fields import MAX_SEED, Group, field, require
 
@@ -26,9 +26,13 @@ class PredictConfig(Group):
     predictions of the same name get the prefix "predicted_".
     """
 
-    model: str | None = field(None, "Fine-tuning run or SavedModel.", required=True)
+    model: str | None = field(
+        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
+    )
     text_pair: str | None = field(None, "Second text of every pair.")
-    context: str | None = field(None, "Paragraph of the questions (the texts).")
+    context: str | None = field(
+        None, "Paragraph of the questions, which are the texts."
+    )
     input: str | None = field(
         None,
         "Table to predict: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
@@ -45,7 +49,9 @@ class PredictConfig(Group):
         only_with="input",
     )
     label: tuple[str, ...] = field(
-        (), "Column of --input with labels; prints scores on stderr.", only_with="input"
+        (),
+        "Column of --input with labels; prints scores to standard error.",
+        only_with="input",
     )
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
@@ -63,11 +69,15 @@ class EvaluateConfig(Group):
     Prints the metrics of the task, as fine-tuning does for --eval.
     """
 
-    model: str | None = field(None, "Fine-tuning run or SavedModel.", required=True)
+    model: str | None = field(
+        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
+    )
     input: str | None = field(
         None, "Table with labels: .csv, .tsv or .jsonl, also with .gz.", required=True
     )
-    text: tuple[str, ...] = field((), "Columns of the texts, as in electra-tf predict.")
+    text: tuple[str, ...] = field(
+        (), "Columns with the texts, as in `electra-tf predict`."
+    )
     label: tuple[str, ...] = field(("label",), "Column with the labels.")
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
@@ -88,7 +98,9 @@ class InspectConfig(Group):
     [MASK].
     """
 
-    model: str | None = field(None, "Pretraining run, import or mini.", required=True)
+    model: str | None = field(
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
+    )
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")
     mask_rate: float | None = field(
@@ -134,11 +146,24 @@ class ScoreConfig(Group):
     word error rate, which is reported on lists held out from tuning.
     """
 
-    model: str | None = field(None, "Pretraining run, import or mini.", required=True)
-    data: tuple[str, ...] = field((), "Minimal pairs: .jsonl files, or their folders.")
+    # Removed flags of earlier versions with their defaults.
+    REMOVED: ClassVar[dict[str, Any]] = {
+        "lower_case": None,
+        "strip_accents": None,
+        "vocab_file": None,
+    }
+
+    model: str | None = field(
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
+    )
+    data: tuple[str, ...] = field(
+        (), "Minimal pairs: JSON lines, or folders of .jsonl files."
+    )
     input: str | None = field(None, "N-best lists: JSON lines.")
     output: str | None = field(
-        None, "JSON lines to write: each list's best hypothesis.", only_with="input"
+        None,
+        "JSON lines to write: the best hypothesis of each list of --input.",
+        only_with="input",
     )
     report: str | None = field(None, "Also write the numbers to this file, as JSON.")
     overwrite: bool = field(False, "Replace existing files.")
@@ -152,7 +177,10 @@ class ScoreConfig(Group):
         "sum", "Aggregate of the token scores: sum, mean or, for --input, the minimum."
     )
     limit: int | None = field(
-        None, "Pairs to read per file of --data; default: all.", min=1, only_with="data"
+        None,
+        "Pairs to read of each file of --data; default: all.",
+        min=1,
+        only_with="data",
     )
     weight: float | None = field(
         None,
@@ -208,7 +236,9 @@ class AnalyzeConfig(Group):
     the only part for masked LMs and Electric.
     """
 
-    model: str | None = field(None, "Pretraining run, import or mini.", required=True)
+    model: str | None = field(
+        None, "Folder of a pretraining run or of an import; or mini.", required=True
+    )
     output: str | None = field(None, "Folder to write the report to.", required=True)
     overwrite: bool = field(False, "Replace an existing report.")
     only: tuple[str, ...] = field(
@@ -229,7 +259,9 @@ class AnalyzeConfig(Group):
         (),
         "Sentences with parts of speech: CoNLL-U (UPOS), or columns of words and tags.",
     )
-    encoders: tuple[str, ...] = field((), "Folders of encoders beside the model's.")
+    encoders: tuple[str, ...] = field(
+        (), "Folders of other encoders, beside the model's."
+    )
     sentences: int = field(300, "Maximum sentences of each of these files.", min=4)
     seed: int = field(0, "Seed of corruptions and splits.", min=0, max=MAX_SEED)
     batch_size: int = field(32, "Rows per batch.", min=1)
@@ -289,7 +321,9 @@ class ConvertConfig(Group):
         "electra_tf", "Format to write."
     )
     generator: str | None = field(
-        None, "The generator's folder (hugging_face).", only_with="only!=discriminator"
+        None,
+        "The generator's folder (hugging_face).",
+        only_with="only!=discriminator",
     )
     only: Literal["discriminator", "generator"] | None = field(
         None,
@@ -371,7 +405,9 @@ class DoctorConfig(Group):
     )
     flagfile: str | None = field(None, "Pretraining config to examine.")
     generator: str | None = field(
-        None, "Generator's folder, if --model holds one network.", only_with="model"
+        None,
+        "Folder of the generator, if --model holds only one network.",
+        only_with="model",
     )
     json: bool = field(False, "One JSON object per line.")
 

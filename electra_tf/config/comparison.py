@@ -61,7 +61,9 @@ class CompareConfig(Group):
         "data", "Folder that replaces {data} in --pretrain, --system, --probe, --pairs."
     )
     output_dir: str = field("runs/compare", "Output folder.")
-    budget: str = field("electra:1000", "SYSTEM:STEPS whose FLOPs every run gets.")
+    budget: str = field(
+        "electra:1000", "SYSTEM:STEPS: every run gets the FLOPs of these steps."
+    )
     equal: Literal["flops", "steps"] = field(
         "flops",
         "Equal quantity of all runs: FLOPs, or steps as in the paper's Figure 3, left.",
@@ -71,9 +73,13 @@ class CompareConfig(Group):
         "Rule for counting FLOPs. matmul: matrix products, backward twice forward; "
         "original: as the paper's script, look-ups as dense products.",
     )
-    seeds: int = field(5, "Pretraining runs per system: seeds seed, seed + 1...", min=1)
+    seeds: int = field(
+        5, "Pretraining runs per system, with seeds seed, seed + 1...", min=1
+    )
     seed: int = field(0, "Seed of the first run of every system.", min=0, max=MAX_SEED)
-    probe_seeds: int = field(1, "Runs per encoder and probe, averaged.", min=1)
+    probe_seeds: int = field(
+        1, "Fine-tuning runs per encoder and probe, averaged.", min=1
+    )
     reference: str = field("electra", "System that all others are tested against.")
     untrained: str = field(
         "", "Also probe this system's encoder as initialized, in a row 'untrained'."
@@ -91,10 +97,16 @@ class CompareConfig(Group):
         min=0,
     )
     workers: int = field(
-        1, "Runs at a time, each in its own process with its share of the cores.", min=1
+        1,
+        "Runs at a time, each in a process of its own with its share of the cores.",
+        min=1,
     )
-    overwrite: bool = field(False, "Delete results of changed systems and probes.")
-    dry_run: bool = field(False, "Build data; print steps, FLOPs and parameters.")
+    overwrite: bool = field(
+        False, "Delete the results of systems and probes whose settings changed."
+    )
+    dry_run: bool = field(
+        False, "Build data and print steps, FLOPs and parameters of each system."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

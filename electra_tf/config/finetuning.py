@@ -42,14 +42,18 @@ class FinetuneRunConfig(Group):
         "fine-tuning run, or mini, the small encoder that comes with the package.",
         resumable=True,
     )
-    output_dir: str | None = field(None, "Folder; default: runs/TASK.", resumable=True)
+    output_dir: str | None = field(
+        None, "Output folder; default: runs/TASK.", resumable=True
+    )
     overwrite: bool = field(
         False,
         "Delete the run in output_dir, finished or interrupted, and start again.",
         resumable=True,
     )
     seeds: int = field(1, "Number of runs, with seeds seed, seed + 1, ...", min=1)
-    seed: int = field(0, "First seed: head, data order, dropout.", min=0, max=MAX_SEED)
+    seed: int = field(
+        0, "First seed, of head, data order and dropout.", min=0, max=MAX_SEED
+    )
     init: Literal["pretrained", "random"] = field(
         "pretrained", "random: random weights, to measure the effect of pretraining."
     )
@@ -133,14 +137,19 @@ class FinetuneDataConfig(Group):
         resumable=True,
     )
     eval: str | None = field(
-        None, "Evaluation table; default: a held-out tenth of --train.", resumable=True
+        None,
+        "Your table to evaluate on; default: a tenth of --train is held out.",
+        resumable=True,
     )
-    test: str | None = field(None, "Table to predict; needs no labels.", resumable=True)
+    test: str | None = field(
+        None, "Your table to predict; needs no labels.", resumable=True
+    )
     text: tuple[str, ...] = field(
         ("text",), "Column with the text, or two columns of a pair: title,body."
     )
     label: tuple[str, ...] = field(
-        ("label",), "Label column; for multilabel also several columns of 0 and 1."
+        ("label",),
+        "Column with the label; for multilabel also several columns of 0 and 1.",
     )
     label_separator: str = field("|", "Separator of labels in one cell.")
     threshold: float | None = field(
@@ -154,9 +163,13 @@ class FinetuneDataConfig(Group):
     class_weights: Literal["none", "balanced"] = field(
         "none", "balanced: rare classes count as much as frequent ones."
     )
-    train_fraction: float = field(1.0, "Share of training data to use.", above=0, max=1)
+    train_fraction: float = field(
+        1.0, "Share of the training examples to use.", above=0, max=1
+    )
     max_seq_length: int | None = field(
-        None, "Maximum tokens; longer examples are cut. Default: by the task.", min=8
+        None,
+        "Maximum tokens of an example; longer ones are cut. Default: by the task.",
+        min=8,
     )
     long_texts: Literal["cut", "windows"] = field(
         "cut",
@@ -200,7 +213,9 @@ class TaggingConfig(Group):
         "in CoNLL-U and tables; default: by the task.",
         only_with=_TAGGING,
     )
-    tag_column: str | None = field(None, "Tags' column, likewise.", only_with=_TAGGING)
+    tag_column: str | None = field(
+        None, "Column of the tags, likewise.", only_with=_TAGGING
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -256,13 +271,18 @@ class RecipeConfig(Group):
         None, "Decoupled weight decay; default: by preset.", min=0
     )
     layerwise_decay: float | None = field(
-        None, "Rate factor per layer; default: 0.8, large 0.9; 1: off.", above=0, max=1
+        None,
+        "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
+        above=0,
+        max=1,
     )
     epochs: float | None = field(
         None, "Passes over the data; default: 3, and 10 for RTE and STS-B.", above=0
     )
     train_batch_size: int = field(32, "Rows per update.", min=1)
-    warmup_proportion: float = field(0.1, "Share of warm-up steps.", min=0, below=1)
+    warmup_proportion: float = field(
+        0.1, "Share of the steps that warm up.", min=0, below=1
+    )
     lr_schedule: Literal["product", "sequential"] = field(
         "product", "As in pretraining: warm-up times decay, or one after the other."
     )

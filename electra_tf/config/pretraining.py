@@ -36,7 +36,9 @@ class RunConfig(Group):
     gradient_accumulation_steps: int = field(
         1, "Micro-batches per update, which save memory and keep the result.", min=1
     )
-    eval_batch_size: int = field(128, "Rows per held-out batch.", resumable=True, min=1)
+    eval_batch_size: int = field(
+        128, "Rows per evaluation batch.", resumable=True, min=1
+    )
     eval_steps: int = field(
         10_000,
         "Evaluate on the held-out text every so many steps; 0: only at the end.",
@@ -52,9 +54,14 @@ class RunConfig(Group):
     keep_checkpoints: int = field(
         5, "Checkpoints to keep; older ones are deleted.", resumable=True, min=1
     )
-    log_steps: int = field(100, "Steps between log entries.", resumable=True, min=1)
+    log_steps: int = field(
+        100, "Steps between log lines and logged points.", resumable=True, min=1
+    )
     seed: int = field(
-        0, "Seed of weights, data order, masks, samples, dropout.", min=0, max=MAX_SEED
+        0,
+        "Seed of weights, data order, masks, samples and dropout.",
+        min=0,
+        max=MAX_SEED,
     )
     init_from: str | None = field(
         None,
@@ -78,7 +85,9 @@ class RunConfig(Group):
         False, "Delete the run in model_dir and start again.", resumable=True
     )
     dry_run: bool = field(
-        False, "Print sizes, FLOPs and data statistics; write nothing.", resumable=True
+        False,
+        "Print sizes, FLOPs and data statistics, and write nothing.",
+        resumable=True,
     )
 
     def __post_init__(self) -> None:
@@ -101,7 +110,9 @@ class DataConfig(CorpusFlags):
     """Corpus, vocabulary and records."""
 
     records: tuple[str, ...] = field(
-        (), "TFRecord files, globs or folders, in place of the corpus.", resumable=True
+        (),
+        "Existing TFRecord files, globs or folders, in place of the corpus.",
+        resumable=True,
     )
     eval_records: tuple[str, ...] = field(
         (),
@@ -110,7 +121,9 @@ class DataConfig(CorpusFlags):
         resumable=True,
     )
     data_dir: str | None = field(
-        None, "Vocabulary and records; default: model_dir/data.", resumable=True
+        None,
+        "Folder of vocabulary and records; default: model_dir/data.",
+        resumable=True,
     )
     shuffle_buffer: int = field(100_000, "Records shuffled together.", min=1)
 
@@ -130,7 +143,10 @@ class MaskingConfig(Group):
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
     )
     final_mask_rate: float | None = field(
-        None, "Final mask rate of a linear change; default: constant.", above=0, max=1
+        None,
+        "Mask rate at the end of a linear change; default: constant.",
+        above=0,
+        max=1,
     )
     mask_select: Literal[
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
@@ -152,7 +168,9 @@ class EncoderConfig(Group):
     intermediate_size: int = field(1024, "Width of the feed-forward layer.", min=1)
     embedding_size: int = field(128, "Width of the embedding tables.", min=1)
     max_positions: int = field(512, "Rows of the position table.", min=1)
-    dropout: float = field(0.1, "Dropout of embeddings and sub-layers.", min=0, below=1)
+    dropout: float = field(
+        0.1, "Dropout of embeddings and the outputs of sub-layers.", min=0, below=1
+    )
     attention_dropout: float = field(
         0.1, "Dropout of attention probabilities.", min=0, below=1
     )
@@ -207,7 +225,10 @@ class GeneratorConfig(Group):
         only_with="objective!=mlm",
     )
     sharing: str = field(
-        "tied", "Shared variables.", choices=SHARINGS, only_with=_NETWORK
+        "tied",
+        "Variables that both networks share.",
+        choices=SHARINGS,
+        only_with=_NETWORK,
     )
     generator_hidden_size: float = field(
         0.25, "Width as a fraction: hidden, feed-forward and heads.", above=0, max=1
@@ -217,7 +238,10 @@ class GeneratorConfig(Group):
         1.0, "Divisor of the logits before sampling.", above=0, only_with=_SAMPLER
     )
     final_temperature: float | None = field(
-        None, "Final temperature; default: constant.", above=0, only_with=_SAMPLER
+        None,
+        "Temperature at the end of a schedule; default: constant.",
+        above=0,
+        only_with=_SAMPLER,
     )
     temperature_steps: int | None = field(
         None,
@@ -454,24 +478,26 @@ class PretrainConfig:
         hidden = round(hidden * fraction); the feed-forward ratio and the head size are
         the discriminator's; heads = max(1, hidden // head size). Untied embeddings have
         the generator's hidden size. A frozen generator without sampling dropout has no
-        dropout. Raises ValueError if the sizes are invalid.
+        dropout.
+
+        Raises ValueError if the sizes are invalid.
         """
-        encoder, generator = self.encoder, self.generator
-        fraction = generator.generator_hidden_size
-        num_layers = round(encoder.num_layers * generator.generator_layers)
+        encoder, fraction = self.encoder, self.generator.generator_hidden_size
         hidden_size = round(encoder.hidden_size * fraction)
         head_size = encoder.hidden_size // encoder.num_heads
         changed = {
-            "num_layers": max(1, num_layers),
+            "num_layers": max(
+                1, round(encoder.num_layers * self.generator.generator_layers)
+            ),
             "hidden_size": hidden_size,
             "num_heads": max(1, hidden_size // head_size),
             "intermediate_size": round(
                 encoder.intermediate_size * hidden_size / encoder.hidden_size
             ),
         }
-        if generator.sharing == "untied":
+        if self.generator.sharing == "untied":
             changed["embedding_size"] = hidden_size
-        if self.training.freeze_generator and not generator.sampling_dropout:
+        if self.training.freeze_generator and not self.generator.sampling_dropout:
             changed |= {"dropout": 0.0, "attention_dropout": 0.0}
         try:
             return dataclasses.replace(encoder, **changed)

@@ -27,7 +27,9 @@ class CorpusFlags(Group):
         "installed Python packages.",
         resumable=True,
     )
-    text_column: str = field("text", "Column of documents, in tables.", resumable=True)
+    text_column: str = field(
+        "text", "Column of tables with the documents.", resumable=True
+    )
     vocab_file: str | None = field(
         None,
         "WordPiece vocabulary, one token per line; default: vocab.txt in the folder of "
@@ -81,7 +83,10 @@ class RecordsConfig(CorpusFlags):
     output_dir: str | None = field(None, "Folder to write to.", required=True)
     seed: int = field(0, "Seed of all random choices.", min=0, max=MAX_SEED)
     shard_megabytes: float = field(
-        48.0, "Approximate shard size; smaller for small corpora.", min=0.01, max=65_536
+        48.0,
+        "Approximate size of a shard; small corpora get smaller ones.",
+        min=0.01,
+        max=65_536,
     )
     dedup: Literal["none", "exact", "near"] = field(
         "none",

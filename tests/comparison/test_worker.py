@@ -69,6 +69,25 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     assert saved.casing == {"lower_case": False, "strip_accents": False}
 
 
+@pytest.mark.slow
+def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
+    """With --search in a probe, each encoder gets its own learning rate."""
+    rows = [f"wa w{'bc'[n % 2]} wd,{'xy'[n % 2]}\n" for n in range(60)]
+    (tmp_path / "train.csv").write_text("".join(["text,label\n", *rows]))
+    config = {"task": "classification", "train": str(tmp_path / "train.csv")}
+    config |= {"text": ["text"], "label": ["label"], "max_seq_length": 32}
+    config |= {"eval": config["train"], "epochs": 60.0, "pooling": "mean"}
+    config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
+    probe = {"probe": "words", "command": "finetune", "config": config}
+    records = [str(records / "train-*.tfrecord")]
+    chosen = job(tmp_path / "run", probe, records=records)
+    assert emitted(chosen)[1]["score"] == 100.0
+    kept = tmp_path / "run" / "probes" / "1" / "words"
+    for name, section in (("search", "best"), ("config", "config")):
+        found = json.loads((kept / f"{name}.json").read_text())[section]
+        assert found["learning_rate"] == 0.01
+
+
 def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
     probe = {"probe": "cola", "command": "finetune", "config": {}}
     chosen = job(tmp_path, probe, records=[str(tmp_path / "none-*.tfrecord")])

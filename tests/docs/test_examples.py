@@ -20,6 +20,7 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 # Slow modules, which train, export or trace a network.
 LONG = {
     "electra_tf.api.loading",
+    "electra_tf.api.base",
     "electra_tf.api.text_models",
     "electra_tf.data.pipeline",
     "electra_tf.pretraining.electra",

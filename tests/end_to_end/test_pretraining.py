@@ -101,13 +101,16 @@ def signal_after(process, model_dir, step, number):
 
 
 def start_and_signal(text, model_dir, number, step):
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command(text, model_dir),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    return signal_after(process, model_dir, step, number)
+    ) as process:
+        try:
+            return signal_after(process, model_dir, step, number)
+        finally:
+            process.kill()
 
 
 @pytest.mark.slow

@@ -71,6 +71,21 @@ def test_what_is_shared():
     assert make("nes").generator.encoder.embeddings.size == 12
 
 
+def test_counts_by_hand():
+    """V = 97, E = 12, D = 32 and 16, 40 positions, 2 segments."""
+    models = {sharing: make(sharing) for sharing in SHARINGS}
+    counts = {name: tiny.count(x.trainable_variables) for name, x in models.items()}
+    tables, tied = (97 + 40 + 2 + 2) * 12, counts["tied"]
+    assert counts["token"] - tied == (40 + 2 + 2) * 12
+    assert counts["nes"] - tied == counts["gdes"] - tied == tables
+    # Tables of width 16, a 16-to-16 head instead of 16-to-12, no 12-to-16 projection.
+    untied = (97 + 40 + 2 + 2) * 16 + (16 + 3) * (16 - 12) - (12 + 1) * 16
+    assert counts["untied"] - tied == untied
+    head = (32 + 3) * 12 + 97
+    detector = tiny.count(models["all"].detector().trainable_variables)
+    assert counts["all"] == detector + head
+
+
 def test_deltas_decay():
     variables = make("gdes").trainable_variables
     optimizer = et.training.AdamW()
