@@ -30,6 +30,8 @@ from electra_tf.runs.report import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
+# The hidden size of base, for which the learning rate of small fails.
+_BASE = 768
 _WINDOWS = 5
 # Columns of the report.
 _WIDTH = 100
@@ -275,7 +277,7 @@ def learning_rate(subject: Subject) -> Iterator[Finding]:
     if not (needed | {"hidden_size", "adam_bias_correction"}) <= flags.keys():
         return
     rate, warmup = flags["learning_rate"], flags["warmup_steps"]
-    if flags["hidden_size"] >= 768 and rate > 3e-4:
+    if flags["hidden_size"] >= _BASE and rate > 3e-4:
         yield Finding(
             PROBLEM,
             f"{rate:g} at a hidden size of {flags['hidden_size']}: ELECTRA-Small's "

@@ -60,8 +60,12 @@ def profile(
 
     All texts have the same N tokens; ``group_of`` [N] are the groups of the originals.
     """
-    columns = zip(*(vars(each).values() for each in corrupted), strict=True)
-    every = Predictions(*map(np.concatenate, columns))
+    every = Predictions(
+        **{
+            field: np.concatenate([getattr(each, field) for each in corrupted])
+            for field in vars(clean)
+        }
+    )
     groups = np.tile(group_of, len(corrupted))
 
     def among(chosen: np.ndarray, values: np.ndarray) -> pd.DataFrame:

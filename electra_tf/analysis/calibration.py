@@ -105,6 +105,12 @@ def section(subject: Subject) -> Section:
         "Calibration by corruption": pd.DataFrame(table),
         name: pd.concat(curves, ignore_index=True),
     }
-    axes = ("P(replaced)", "share replaced", "stage", "corruption")
-    chart = Chart(name, *axes, diagonal=True)
+    chart = Chart(
+        name,
+        "P(replaced)",
+        "share replaced",
+        panel="stage",
+        series="corruption",
+        diagonal=True,
+    )
     return Section("Is it calibrated?", sentence, tables, (chart,))

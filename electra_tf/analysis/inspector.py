@@ -34,6 +34,7 @@ class Verdicts:
     """Replaced-token probabilities of a text, including [CLS] and [SEP].
 
     Attributes:
+        text: the input text.
         tokens: S word pieces of the discriminator's input.
         probabilities: S floats, P(replaced).
         original: S word pieces before corruption, or None without corruption.

@@ -78,8 +78,8 @@ def predict(
     """
     vocabulary, detector = inspector.vocabulary, inspector.detector
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
-    column = Ragged.of(rows)
-    lengths = column.lengths
+    ragged = Ragged.of(rows)
+    lengths = ragged.lengths
     order = np.argsort(lengths, kind="stable")
     parts: list[tuple[np.ndarray, ...]] = []
     progress = cli.Progress(len(rows), unit="row", log=log)
@@ -87,7 +87,7 @@ def predict(
         chosen = order[start : start + batch_size]
         width = int(-(-lengths[chosen].max() // _STEP) * _STEP)
         width = min(width, detector.encoder.embeddings.max_positions)
-        ids = column.pad(chosen, width, vocabulary.pad_id)
+        ids = ragged.pad(chosen, width, vocabulary.pad_id)
         mask = (np.arange(width) < lengths[chosen, None]).astype(np.int32)
         batch = derive_inputs(tf.constant(ids), tf.constant(mask), vocabulary.sep_id)
         shown, masked = ids, np.zeros_like(ids, bool)

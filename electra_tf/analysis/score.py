@@ -58,7 +58,10 @@ def distance(source: Sequence[str], target: Sequence[str]) -> int:
 
 
 def read(path: str) -> list[NBest]:
-    """Reads n-best lists from JSON lines; UserError if there are none or invalid."""
+    """Reads n-best lists from JSON lines.
+
+    Raises UserError if a list is invalid, or if there are none.
+    """
     lists = []
     for number, row in json_rows(read_text(path).split("\n"), path):
         where = f"{path}, line {number}"

@@ -137,7 +137,9 @@ def _entries(
                 "_.+- in the name."
             )
         if name in taken:
-            raise UserError(f"--{flag}={name}: this name is taken; choose another.")
+            raise UserError(
+                f"--{flag}={name}: this name is taken or reserved; choose another."
+            )
         taken.add(name)
         words = _words(rest, config)
         try:

@@ -56,6 +56,8 @@ def build(
     trains it. Files of ``outputs`` and of the folder are not part of a corpus that
     contains these folders.
     """
+    if not config.output_dir:
+        raise UserError("records need a folder: set output_dir.")
     if paths.is_remote(config.output_dir):
         raise UserError(
             f"records cannot be built in {config.output_dir}: build them in a local "

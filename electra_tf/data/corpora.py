@@ -103,7 +103,7 @@ def open_corpus(
 def _files(
     spec: str, outputs: Sequence[files.AnyPath], skipped: list[str]
 ) -> list[str]:
-    """Lists the files of a spec; appends those with other suffixes to `skipped`."""
+    """Lists the files of a spec; appends those with other suffixes to ``skipped``."""
     if paths.is_file(spec):
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")

@@ -142,9 +142,9 @@ def judge(
     """Deduplicates the D documents of a corpus; returns verdicts, [D] uint8.
 
     Documents with an equal band of the signature share a bucket. A document is a near
-    duplicate if its signature is similar to the first one in a bucket. ``hashes``, [D],
-    ``verdicts``, [D], and ``signatures``, [D, 128], are results of a ``Reader``;
-    without near-duplicate removal there are no signatures, [0, 128].
+    duplicate if its signature is similar to the first one in a bucket. ``hashes``, [D]
+    uint64, ``verdicts``, [D] uint8, and ``signatures``, [D, 128] uint32, are results of
+    a ``Reader``; without near-duplicate removal there are no signatures, [0, 128].
     """
     verdicts = verdicts.copy()
     if settings.dedup in ("exact", "near"):

@@ -55,6 +55,10 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
+        if not self.tokens:
+            raise UserError(
+                "the vocabulary is empty (on cloud storage, check the upload)"
+            )
         first: dict[str, int] = {}
         for number, token in enumerate(self.tokens, 1):
             if token in first:

@@ -185,7 +185,8 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     rows = []
     for name, value in results[seed]["scores"][split].items():
         bounds, baseline = intervals.get(name), over_seeds[name]["baseline"]
-        interval = "{:.2f} to {:.2f}".format(*bounds) if bounds else ""
+        is_known = bounds is not None and None not in bounds
+        interval = "{:.2f} to {:.2f}".format(*bounds) if is_known else ""
         rows.append((name, f"{value:.2f}", interval, f"{baseline:.2f}"))
     lines = [
         f"Seed {seed}, the exported model, on `{split}`; the main score is {metric}. "

@@ -185,15 +185,18 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
             "num_attention_heads": tower.sizes.num_heads,
         }
         files.write_json(folder / _CONFIGS[role], config)
-    # Keyed by name: the original code cannot read the object graphs of TensorFlow 2
-    # checkpoints.
     tensor_names = sorted(arrays)
-    tf.raw_ops.SaveV2(
-        prefix=str(folder / _PREFIX),
-        tensor_names=tensor_names,
-        shape_and_slices=[""] * len(tensor_names),
-        tensors=[tf.constant(arrays[name]) for name in tensor_names],
-    )
+    try:
+        # Keyed by name: the original code cannot read the object graphs of TensorFlow 2
+        # checkpoints.
+        tf.raw_ops.SaveV2(
+            prefix=str(folder / _PREFIX),
+            tensor_names=tensor_names,
+            shape_and_slices=[""] * len(tensor_names),
+            tensors=[tf.constant(arrays[name]) for name in tensor_names],
+        )
+    except tf.errors.OpError as error:
+        raise OSError(f"{_PREFIX} cannot be written: {error.message}") from error
     # The name only, so that the folder can be moved.
     files.write_text(folder / "checkpoint", f'model_checkpoint_path: "{_PREFIX}"\n')
     model.vocabulary.save(folder / "vocab.txt")

@@ -194,7 +194,7 @@ def _read_half(
         )
     words = f"{prefix}embeddings.word_embeddings.weight"
     if OUTPUT_MATRIX in tensors and not np.array_equal(
-        tensors.get(OUTPUT_MATRIX), tensors.get(words)
+        tensors.get(OUTPUT_MATRIX), tensors.get(words), equal_nan=True
     ):
         raise UserError(f"{folder}: {OUTPUT_MATRIX} is not the word table, {words}.")
     task = None
@@ -243,6 +243,7 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _write_half(folder: Path, model: Imported, role: str) -> None:
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     tower, task, more = model.towers[role], model.task, {}
@@ -259,8 +260,12 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
             name: to_half(array, f"{model.source}: {name}")
             for name, array in arrays.items()
         }
-    # `transformers` requires "pt".
-    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    try:
+        # `transformers` requires "pt".
+        save_file(arrays, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path.name} cannot be written: {error}") from error
     config = {
         "architectures": [task_heads.CLASSES[role] if tower.head else "ElectraModel"],
         **_FIXED,

@@ -27,6 +27,9 @@ OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
 CLASS_NAME = "ElectraBackbone"
 
+# The config.json of the large model has 3 kB.
+_MAX_CONFIG_BYTES = 1 << 20
+
 GELU_NOTE = (
     "keras-hub approximates GELU by tanh, this library does not: hidden states differ "
     "by 1e-4 (2 layers) to 2e-3 (12 layers) at a spread of 1."
@@ -173,14 +176,19 @@ def _tokenizer_beside(source: str) -> dict[str, Any]:
 def _json(path: Path) -> dict[str, Any]:
     """Reads a JSON file, or the config.json inside a preset or ``.keras`` file.
 
-    Returns {} if the file is damaged.
+    Returns {} if the file is damaged. Raises ValueError if the config is too large.
     """
     path = path / CONFIG if path.is_dir() else path
     try:
-        is_archive = path.suffix == ".keras"
-        return models.check_archive(path) if is_archive else files.read_json(path)
+        if path.suffix != ".keras":
+            return files.read_json(path)
+        with zipfile.ZipFile(path) as archive:
+            size = archive.getinfo(CONFIG).file_size
+            if size <= _MAX_CONFIG_BYTES:
+                return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return {}
+    raise UserError(f"{path}: its {CONFIG} would unpack to {size} bytes.")
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Names and shapes of arrays here, in Google's TensorFlow 1 code and Hugging Face."""
+"""Names and shapes of arrays here, in Google's TensorFlow 1 code and Hugging Face.
+
+Both have the same modules. Names differ in separator and leaves, kernels in their
+orientation, which a ``Style`` describes.
+"""
 
 from __future__ import annotations
 
@@ -67,10 +71,8 @@ class Style:
 
     def dense(self, ours: str, shape: tuple[int, int], *google: str) -> list[Row]:
         """Returns the rows of a dense layer, or of several layers fused here."""
-        kernels, biases = (
-            tuple(self.name(f"{layer}/{leaf}") for layer in google)
-            for leaf in ("kernel", "bias")
-        )
+        kernels = tuple(self.name(f"{layer}/kernel") for layer in google)
+        biases = tuple(self.name(f"{layer}/bias") for layer in google)
         return [
             Row(f"{ours}_kernel", kernels, shape, self.flip),
             Row(f"{ours}_bias", biases, shape[1:]),
@@ -146,6 +148,7 @@ class Style:
 
 GOOGLE_TF1 = Style(renamed=(), flip=False)
 HUGGING_FACE = Style(
+    # Applied in this order; the last one replaces the separator.
     renamed=(
         ("_embeddings$", "_embeddings/weight"),
         ("/(kernel|gamma)$", "/weight"),

@@ -26,6 +26,8 @@ def local_folder(path: str) -> Path:
     """Returns the folder itself, or a downloaded copy of a hub repository."""
     if Path(path).is_dir():
         return Path(path)
+    if not is_hub_name(path):
+        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
     from huggingface_hub import snapshot_download
 
     try:

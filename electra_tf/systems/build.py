@@ -342,9 +342,9 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
         shared = {v.path for v in others}
         own = [v for v in model.trainable_variables if v.path not in shared]
         multipliers = [(own, own_rate / rate)]
-    shape = {"warmup_steps": choice.warmup_steps, "combine": choice.lr_schedule}
+    schedule = {"warmup_steps": choice.warmup_steps, "combine": choice.lr_schedule}
     return AdamW(
-        WarmupPolynomialDecay(rate, phase.steps, **shape),
+        WarmupPolynomialDecay(rate, phase.steps, **schedule),
         weight_decay=choice.weight_decay,
         bias_correction=choice.adam_bias_correction,
         clip_norm=choice.clip_norm,

@@ -58,8 +58,8 @@ def named_callbacks(
             raise UserError(
                 f"--callback={name} cannot be imported: {error}."
             ) from error
-        callback = keras.callbacks.Callback
-        if isinstance(found, type) and not issubclass(found, callback):
+        is_class = isinstance(found, type)
+        if is_class and not issubclass(found, keras.callbacks.Callback):
             raise UserError(f"--callback={name} is not a Keras callback.")
         try:
             # Checked before a run replaces files. Built-in functions have no signature.

@@ -55,6 +55,11 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
         devices = tf.config.list_logical_devices("GPU")
         devices = devices or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([each.name for each in devices])
+    if name != "none":
+        raise UserError(
+            f"Unknown distribution {name!r}; choose none, mirrored, multi_worker or "
+            "tpu."
+        )
     return tf.distribute.get_strategy()
 
 

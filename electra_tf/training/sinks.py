@@ -31,7 +31,10 @@ class Panel(NamedTuple):
 
 
 class MetricCard(NamedTuple):
-    """Display settings of one metric; a setting that is not given hides it."""
+    """Display settings of one metric.
+
+    Without a column, a format or a panel, that display omits the metric.
+    """
 
     name: str
     column: str = ""  # Format string in the console, such as "gen {:.3f}".

@@ -173,7 +173,7 @@ def test_tfds_examples_are_documents(tmp_path, monkeypatch):
     for spec, message in (
         ("toy_corpus:train:label", "text features are"),
         ("toy_corpus:test", "Unknown split"),
-        ("toy_corpus:9.9.9:train", "toy_corpus not found"),
+        ("imdb_reviews:9.9.9:train", "cannot be loaded at version 9"),
         ("imdb_reviews", r"not prepared in .* text file instead"),
         ("no_such_dataset_anywhere", "no_such_dataset_anywhere"),
     ):

@@ -349,6 +349,15 @@ def test_the_count_follows_the_rate(select):
         assert found.tolist() == [round(128 * rate), round(77 * rate)]
 
 
+def test_a_falling_rate_keeps_a_part_of_the_same_positions():
+    ids, mask = rows([128] * 50)
+    many, few = (
+        masked_positions(apply(make(mask_rate=rate), ids, mask), 128)
+        for rate in (0.3, 0.1)
+    )
+    assert (few <= many).all()
+
+
 def test_bad_arguments_are_named():
     for options, message in (
         ({"mask_rate": 0.0}, "mask_rate must be in"),

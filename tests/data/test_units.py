@@ -1,8 +1,10 @@
-"""Units: held-out documents, splitting and grouping."""
+"""Units: held-out documents, splitting and grouping, processes."""
+
+import os
 
 import pytest
 
-from electra_tf.data import units
+from electra_tf.data import pools, units
 from electra_tf.data.corpora import open_corpus
 from tests.data.common import WORDS, build, examples, text
 
@@ -65,3 +67,10 @@ def test_units_group_small_files_and_cut_big_ones(tmp_path):
     assert sum(unit.size for unit in planned) == 50 * 4000 + 600_000
     assert max(unit.size for unit in planned) < 1.6 * units.MIN_UNIT_BYTES
     assert len(planned[0].sources) > 10
+
+
+def test_workers_keep_to_the_cores_of_the_process(monkeypatch):
+    monkeypatch.setattr(pools, "cores", lambda: 1)
+    with pools.pool() as executor:
+        running = [executor.submit(os.getpid) for _ in range(8)]
+        assert len({future.result() for future in running}) == 1

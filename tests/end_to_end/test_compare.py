@@ -152,14 +152,17 @@ def workers_of(output_dir):
 
 def start_and_signal(table, folder, number, system):
     """Sends a signal after step 20 of a system; returns the exit code."""
-    process = subprocess.Popen(
+    run = folder / "runs" / system / "seed-0"
+    with subprocess.Popen(
         command(table, folder, "--seeds=1"),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )
-    run = folder / "runs" / system / "seed-0"
-    return signal_after(process, run, 20, number)[0]
+    ) as process:
+        try:
+            return signal_after(process, run, 20, number)[0]
+        finally:
+            process.kill()
 
 
 def test_killed_twice_and_rerun_equals_uninterrupted(table, whole, tmp_path):
