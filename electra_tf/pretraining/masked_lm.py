@@ -177,7 +177,10 @@ class UnigramGenerator(Serializable, keras.Model):
         self.built = True
 
     def set_counts(self, counts: np.ndarray) -> None:
-        """Sets token counts [V]; raises ValueError for another shape."""
+        """Sets token counts [V]; all zeros mean equal frequencies.
+
+        Raises ValueError for another shape.
+        """
         self.log_probabilities.assign(log_frequencies(counts))
 
     def call(

@@ -629,7 +629,11 @@ def searched(
 
 
 def _has_diverged(model: keras.Model) -> bool:
-    """Whether a weight is not finite; such a model ranks last, whatever it scores."""
+    """Whether a weight is not finite.
+
+    Such a model ranks last: its answers, such as the first class, can have the score of
+    the baseline.
+    """
     return not all(np.isfinite(weight).all() for weight in model.get_weights())
 
 

@@ -25,8 +25,9 @@ class Trainer:
     """A compiled model and its training rows, shared by all seeds.
 
     Seeds reuse the traced functions: ``reset`` restores the initial state. ``model`` is
-    compiled with an ``electra_tf.training.AdamW``. ``start_head`` initializes the head
-    from the encoder, in place of random weights.
+    compiled with an ``electra_tf.training.AdamW``. ``total_steps`` are the updates per
+    seed. ``start_head`` initializes the head from the encoder, in place of random
+    weights.
     """
 
     def __init__(
@@ -116,7 +117,8 @@ class Watch(StepCallback):
     part of the checkpoints, so that a resumed run keeps its best epoch.
 
     Args:
-        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch.
+        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch so
+            far.
         evaluate: returns the main score and all scores by name, after every epoch.
             Other callbacks get the scores with the prefix ``val_``.
         patience: epochs without improvement before stopping; 0: never.

@@ -268,8 +268,8 @@ def _load_generator(
     if misfit := _misfit(file, generator, loaded):
         raise UserError(
             f"--generator_init_from={source} does not fit: {misfit}. Set "
-            "--generator_hidden_size, --generator_layers and --embedding_size to its "
-            "sizes."
+            "--generator_hidden_size, --generator_layers, --embedding_size and "
+            "--num_heads to its sizes."
         )
     pairs = zip(learned_weights(generator), learned_weights(loaded), strict=True)
     for own, other in pairs:

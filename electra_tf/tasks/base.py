@@ -229,7 +229,8 @@ class Task:
     def loss(self, reduction: str = "sum") -> Any:
         """Returns the Keras loss, or a dictionary of losses by output.
 
-        ``reduction`` over the batch is "sum", as in the original code, or "mean".
+        ``reduction`` over the batch is "sum", as in the original code, or another name
+        of Keras, such as "mean".
         """
         raise NotImplementedError
 

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example
 
 _LEFT_OUT = {"__pycache__", "test", "tests", "testing", "_vendor"}
@@ -45,6 +46,11 @@ class PackageParagraphs:
         sizes = {f: sum(path.stat().st_size for path in modules[f]) for f in folders}
         largest = sorted(folders, key=lambda folder: (-sizes[folder], folder.name))
         packages = sorted(largest[: self.num_packages])
+        if len(packages) < 2:
+            raise UserError(
+                f"{root} has {len(packages)} packages with documentation; the embedded "
+                "task needs at least 2. Give your own table: --task=classification."
+            )
         examples: list[tuple[str, Example]] = []
         seen: set[str] = set()
         for package in packages:

@@ -162,6 +162,9 @@ def test_a_draw_that_equals_the_original_is_noise():
 
 def test_saved_parts_are_whole(tmp_path):
     model, batch = make(), tiny.batch()
+    model.save(tmp_path / "electric.keras")
+    loaded = keras.saving.load_model(tmp_path / "electric.keras")
+    assert loaded.generator.left.embeddings is loaded.discriminator.embeddings
     expected = {
         "encoder": model.discriminator(batch),
         "generator": model.generator(batch),

@@ -51,6 +51,21 @@ def test_panels_show_the_values_in_their_units(metrics):
     assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
 
 
+def test_objectives_that_predict_tokens_have_panels(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    names = ("prediction_loss", "prediction_accuracy", "corrected_accuracy", "copy_auc")
+    log(1, dict.fromkeys((*names, "sentence_loss", "sentence_accuracy"), 0.5))
+    figure = curves._figure(files.read_json_lines(log.path), {}, log.path)
+    panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
+    assert list(panels) == [
+        "Prediction loss",
+        "Predicted tokens",
+        "Sentence loss",
+        "Sentence level",
+    ]
+    np.testing.assert_allclose(panels["Predicted tokens"].lines[0].get_ydata(), 50)
+
+
 def test_an_empty_file_is_an_error(tmp_path):
     path = tmp_path / "empty.jsonl"
     path.write_text("")

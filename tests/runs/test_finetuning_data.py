@@ -64,6 +64,15 @@ def test_labels_come_from_the_whole_table(tmp_path):
     assert "rare" not in {example.label for example in kept.train}
 
 
+def test_tags_come_from_the_whole_file(tmp_path):
+    sentences = [line for _ in range(29) for line in ("good B-A", "book O", "")]
+    train = write(tmp_path / "train.txt", *sentences, "bad B-RARE")
+    common_values = {"task": "ner", "train": train}
+    for values in ({}, {"eval": train}):
+        data, _ = read(**common_values, **values, train_fraction=0.1)
+        assert "B-RARE" in data.task.labels
+
+
 def test_the_hash_of_the_data_holds_all_that_rows_depend_on(tmp_path):
     """Pitfall 40: the cache key of the original is the task alone."""
     other = WordPiece(Vocabulary(common.TOKENS), lower_case=False)

@@ -67,6 +67,13 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     settings = ("* `--num_train_steps`: `6`\n", "text.txt`", "`generator.keras`: ")
     for part in (*settings, "| discriminator_auc | ", "| generator"):
         assert part in card
+    again = pretraining.prepare(config_of(text, tmp_path), quiet)
+    with again.lock:
+        assert again.first_step == 6
+        assert pretraining.train(again) is None
+        before = rows(tmp_path)
+        pretraining.finish(again)
+    assert rows(tmp_path) == before
     for path in (tmp_path / "checkpoints").glob("ckpt-6.*"):
         path.rename(path.with_name(path.name.replace("6", "5", 1)))
     with pytest.raises(UserError, match="ckpt-5 holds step 6"):

@@ -1,3 +1,5 @@
+import pytest
+
 from electra_tf.tasks.documentation import PackageParagraphs
 
 
@@ -37,3 +39,9 @@ def test_modules_are_on_one_side_and_classes_balanced(tmp_path):
     assert not modules(train) & modules(dev)
     assert 0.1 < len(dev) / len(train + dev) < 0.4
     assert source("train") == train
+
+
+def test_too_few_packages(tmp_path):
+    package(tmp_path, "one", 2)
+    with pytest.raises(ValueError, match="at least 2"):
+        PackageParagraphs(paragraphs, root=str(tmp_path))("train")

@@ -13,6 +13,7 @@ from electra_tf.tasks import (
     Tagging,
 )
 from electra_tf.tasks.batching import make_batch
+from electra_tf.tasks.heads import fresh_copy
 from tests.layers.helpers import randomize
 from tests.tasks import common
 
@@ -69,6 +70,22 @@ def test_inputs_of_other_libraries(inputs):
         np.testing.assert_array_equal(method(ids), method(whole))
 
 
+def test_a_copy_can_have_other_dropout(inputs):
+    """Fine-tuning sets its own dropout rates."""
+    saved = common.encoder(layers=1, dropout=0.0)
+    copy = fresh_copy(saved, dropout=0.1, attention_dropout=0.2)
+    copy.set_weights(saved.get_weights())
+    assert (copy.dropout, copy.attention_dropout) == (0.1, 0.2)
+    assert copy.embeddings.dropout == 0.1
+    assert {(b.dropout, b.attention_dropout) for b in copy.transformer.blocks} == {
+        (0.1, 0.2)
+    }
+    np.testing.assert_array_equal(copy(inputs), saved(inputs))
+    seed = tf.constant([0, 1])
+    dropped, kept = (x(inputs, training=True, seed=seed) for x in (copy, saved))
+    assert np.abs(dropped - kept).max() > 0.1
+
+
 def test_dropout_stream_starts_anew_with_the_seed(model, inputs):
     model.reset_seed(3)
     first = [model(inputs, training=True).numpy() for _ in range(2)]
@@ -83,6 +100,16 @@ def test_fresh_is_a_function_of_the_seed_and_shares_nothing(model):
     common.assert_same_weights(one, two)
     assert not np.allclose(one.head.kernel, other.head.kernel)
     assert not {id(v) for v in one.variables} & {id(v) for v in model.variables}
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_loss_reduction(reduction):
+    mood, _ = task()
+    logits, labels = np.array([[1.0, 0.0], [3.0, -1.0]]), np.array([0, 1])
+    each = [np.log1p(np.exp(-1.0)), np.log1p(np.exp(4.0))]
+    expected = np.sum(each) if reduction == "sum" else np.mean(each)
+    loss = mood.loss(reduction)(labels, logits)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 def test_unknown_options_are_refused():
