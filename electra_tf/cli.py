@@ -4,8 +4,6 @@
 config. ``--help`` does not import TensorFlow. User errors print as one line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -4,8 +4,6 @@ A check takes a `Subject` and yields problems, warnings and a final OK, or nothi
 does not apply.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses

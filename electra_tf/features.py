@@ -4,8 +4,6 @@ Axes: B batch, S sequence, P predicted positions per sequence. ``docs/data.md`` 
 the dictionaries as a table.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Every output file is written under a temporary name in the same folder, synced, 
 renamed. A process that dies leaves the old file or the new one, never a partial one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

@@ -1,7 +1,5 @@
 """The command `analyze`: reports on a pretrained pair."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Letters: N tokens of all rows, V vocabulary.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Letters: N tokens.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import special
 from sklearn import metrics

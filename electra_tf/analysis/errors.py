@@ -3,8 +3,6 @@
 Letters: N words of all sentences.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import difflib

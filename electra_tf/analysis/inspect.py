@@ -1,7 +1,5 @@
 """The command `inspect`: predictions of discriminator and generator for a text."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

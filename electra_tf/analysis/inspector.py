@@ -3,8 +3,6 @@
 Letters: S tokens of a text with [CLS] and [SEP], P masked positions, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import zlib

@@ -4,8 +4,6 @@ Letters: N tokens of all rows without special ones, B batch, P masked positions,
 vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Renders sections and answers as HTML and figures."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import io

@@ -5,8 +5,6 @@ comparable. Letters: L layers (including the input of the first block), N words,
 hidden size.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Mapping, Sequence

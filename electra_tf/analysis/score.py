@@ -3,8 +3,6 @@
 Letters: L lists, H hypotheses of a list.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Letters: N tokens or words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Letters: V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import glob

@@ -3,8 +3,6 @@
 Letters: N texts, R rows, S sequence, C labels, D hidden size.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

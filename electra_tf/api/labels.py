@@ -1,7 +1,5 @@
 """Label names, and lookup of labels by name, number or boolean."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import numbers

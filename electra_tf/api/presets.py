@@ -5,8 +5,6 @@ no task classes for ELECTRA, so only this library reads task.json, task.weights.
 preprocessor.json.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

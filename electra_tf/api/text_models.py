@@ -3,8 +3,6 @@
 Letters: N texts, C labels.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import numbers
 import os

@@ -3,8 +3,6 @@
 Letters: N texts, D hidden size.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import types

@@ -3,8 +3,6 @@
 Jobs run in parallel, each in a process that appends its own results.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import json
 import os

@@ -1,7 +1,5 @@
 """Resolves a comparison: systems, training steps, probes and the missing jobs."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shlex

@@ -4,8 +4,6 @@ Systems below a threshold of pretraining progress are not ranked: they have lear
 little more than token frequencies, and a probe measures how fast words are memorized.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Systems are paired by seed: data order, held-out masks and fine-tuning seeds are
 same. All tests use the differences.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import warnings

@@ -4,8 +4,6 @@
 or probe counts. ``ladder.json`` holds the settings of every system and probe.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ finished part. The process exits when stdin closes, since its parent is dead the
 same job resumes a stopped run.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import json

@@ -1,7 +1,5 @@
 """Flags of predict, evaluate, inspect, score, analyze, convert and doctor."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Flags of `electra-tf compare`."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 

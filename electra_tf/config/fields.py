@@ -4,8 +4,6 @@ A group is a frozen dataclass of ``field``s, one per command-line flag. A config
 frozen dataclass of groups, or a single group.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

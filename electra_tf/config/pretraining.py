@@ -4,8 +4,6 @@
 are in ``configs/*.cfg``; the defaults below apply to all sizes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Flags of the corpus, and of `electra-tf records`."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Search space of ``--search``: hyperparameters and their ranges or values."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

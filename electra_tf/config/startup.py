@@ -9,8 +9,6 @@ deletes an entry. Therefore each kind of machine has its own folder here, and da
 and old entries are deleted first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

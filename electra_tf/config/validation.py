@@ -4,8 +4,6 @@ Limits of single flags, and flags that exclude or require another one, are in
 ``field(...)``.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from electra_tf.config.fields import require

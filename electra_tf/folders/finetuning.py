@@ -3,8 +3,6 @@
 Files with other names are never deleted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping

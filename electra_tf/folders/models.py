@@ -1,7 +1,5 @@
 """Saved Keras models: atomic writes, and reads that check size and class first."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import importlib

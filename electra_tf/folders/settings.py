@@ -1,7 +1,5 @@
 """Compares the settings of a run with its config.json."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 from collections.abc import Iterable, Iterator, Mapping

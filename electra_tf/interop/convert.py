@@ -1,7 +1,5 @@
 """Converts pretrained weights between this and other libraries."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

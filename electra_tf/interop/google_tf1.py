@@ -6,8 +6,6 @@ The shared embeddings and the discriminator are under ``electra/``, the generato
 alone, lack ``generator/``.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

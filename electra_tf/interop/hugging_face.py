@@ -4,8 +4,6 @@ Discriminator and generator are two folders, each with its own config.json. The
 generator's folder is ``generator/`` below the discriminator's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from pathlib import Path

@@ -4,8 +4,6 @@ A backbone is an encoder without ELECTRA's heads. It adds a pooler, which ELECTR
 not train, and approximates GELU by tanh. Google's code and this library use exact GELU.
 """
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from types import ModuleType

@@ -4,8 +4,6 @@ Both have the same modules. Names differ in separator and leaves, kernels in the
 orientation, which a ``Style`` describes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable

@@ -15,8 +15,6 @@ cannot hold, and OSError for files that are missing or cannot be written.
 Letters: C outputs, D hidden size.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar

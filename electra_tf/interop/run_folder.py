@@ -1,7 +1,5 @@
 """Folders of this library, from pretraining runs and ``convert``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

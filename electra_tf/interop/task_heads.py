@@ -3,8 +3,6 @@
 Letters: D hidden size, C outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

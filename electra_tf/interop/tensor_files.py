@@ -1,7 +1,5 @@
 """Downloads Hugging Face folders and reads their tensors."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reads and writes the tokenizer files of a Hugging Face folder."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

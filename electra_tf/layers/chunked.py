@@ -6,8 +6,6 @@ take 2 GB, twice with the gradient. The backward pass recomputes the logits.
 Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -4,8 +4,6 @@ XLA's disk cache finds compiled functions by name and content. TensorFlow's own 
 contain a process-wide counter, so XLA-compiled functions get a hash of their content.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

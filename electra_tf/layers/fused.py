@@ -7,8 +7,6 @@ from low-precision inputs and seeds; float32 intermediates and masks are not sto
 Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf

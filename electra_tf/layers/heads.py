@@ -4,8 +4,6 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding s
 D hidden size.
 """
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 

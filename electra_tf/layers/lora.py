@@ -3,8 +3,6 @@
 A kernel W [D, F] with factors A [D, r] and B [r, F] multiplies by W + A B.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Self
 

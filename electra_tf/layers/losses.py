@@ -1,7 +1,5 @@
 """Loss functions in float32, exact under data parallelism."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf

@@ -10,8 +10,6 @@ the width of the input; ``gamma`` and ``beta`` are [D]; ``rate`` is the dropout 
 ``mask`` [B, S] is 1 for positions that may be attended to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf

@@ -9,8 +9,6 @@ the global batch: draws for a row do not depend on replicas and micro-batches. I
 tensor, so all replicas run the same compiled code.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Training under ``tf.distribute``: sums over replicas, seeds, repairs of Keras 3."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

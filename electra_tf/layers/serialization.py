@@ -1,7 +1,5 @@
 """Keras serialization of layers, models and schedules."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ F feed-forward size. In every call, ``training`` turns dropout on, which needs
 ``seed``, int32 [2] or [3] (``randomness``).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from types import ModuleType

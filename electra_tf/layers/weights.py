@@ -5,8 +5,6 @@ operations read them in float32 and others in bfloat16. Every weight needs its o
 initializer instance: a reused one gives identical kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import keras

@@ -14,8 +14,6 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding s
 hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import keras

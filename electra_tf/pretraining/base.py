@@ -5,8 +5,6 @@ Joint training has one phase. Two-stage training (Clark et al., 2020, section 3.
 frozen generator, starting from the generator's weights if the sizes agree.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

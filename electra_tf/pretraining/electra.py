@@ -4,8 +4,6 @@ Clark et al., 2020, section 2. Letters: B batch, S sequence, P predicted positio
 V vocabulary, D hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import keras

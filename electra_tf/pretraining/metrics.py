@@ -3,8 +3,6 @@
 Trivial predictors use only token frequencies and base rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

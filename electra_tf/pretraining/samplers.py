@@ -7,8 +7,6 @@ names in the logs to the sampler's schedules.
 Letters: B batch, S sequence, P predicted positions, V vocabulary, R rows (B * P).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Plots the metrics of a run."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

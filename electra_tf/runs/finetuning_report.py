@@ -1,7 +1,5 @@
 """Reports of fine-tuning: scores, confidence intervals and predictions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 To add a custom task, put a row into ``TASKS`` before the run starts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

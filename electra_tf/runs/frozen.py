@@ -9,8 +9,6 @@ Letters: L layers (with the first block's input), N words or texts, D hidden siz
 outputs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@
 lines with ``sentence_good``, ``sentence_bad``, paradigm (``UID``) and ``field``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 ``prepare`` resolves and checks all settings before ``train`` and ``finish`` run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Reports of a pretraining run: sizes, costs, held-out metrics and warnings."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping, Sequence
 

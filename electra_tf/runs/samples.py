@@ -1,7 +1,5 @@
 """Renders samples of original text, corrupted text and predictions."""
 
-from __future__ import annotations
-
 import collections
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence

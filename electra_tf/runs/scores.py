@@ -13,8 +13,6 @@ A higher score means that the token fits better:
 Letters: B rows, S tokens, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import keras

@@ -5,8 +5,6 @@ proposal depends only on seed, number and earlier trials, so that a resumed sear
 the same proposals.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import math

@@ -5,8 +5,6 @@ them. Vocabulary, casing and sizes must match it; this is checked before records
 built.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rewrites layer normalization and GELU of ONNX graphs for onnxruntime."""
 
-from __future__ import annotations
-
 import collections
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Predicts and scores the rows of a table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Builds data, models, phases and optimizers from a config."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Sequence

@@ -14,8 +14,6 @@ unigram and uniform generators, the sums of ``gdes`` tables, the sentence-level 
 the weight update are cheap and not counted.
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

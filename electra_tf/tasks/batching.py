@@ -3,8 +3,6 @@
 Letters: R rows, B batch, S sequence.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Offline example task: classifies docstring paragraphs by their package."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

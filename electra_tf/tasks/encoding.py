@@ -5,8 +5,6 @@ Training and the SavedModel share this code, so their inputs cannot differ.
 Letters: B batch, S sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

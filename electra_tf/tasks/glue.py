@@ -1,7 +1,5 @@
 """GLUE: nine tasks and the AX diagnostic, defined in ``ROWS``, and submissions."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

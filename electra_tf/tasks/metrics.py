@@ -6,8 +6,6 @@ As in scikit-learn, ratios with denominator 0 are 0. NumPy computes them: the bo
 calls each of them hundreds of times, and a call of scikit-learn takes 5 to 12 ms.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 

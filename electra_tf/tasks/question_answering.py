@@ -7,8 +7,6 @@ thresholds are logits.
 Letters: N questions, R rows (windows), B batch, S sequence.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

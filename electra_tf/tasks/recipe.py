@@ -1,7 +1,5 @@
 """Layer-wise learning rates, and fine-tuning recipes of paper and original code."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from electra_tf.errors import UserError

@@ -1,7 +1,5 @@
 """Rebuilds a task from task.json."""
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Mapping

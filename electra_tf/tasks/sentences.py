@@ -1,7 +1,5 @@
 """Sentences with one tag per word: file formats, spans and span metrics."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -7,8 +7,6 @@ Letters: B batch, R rows (windows), S sequence, D hidden size, H hidden layer si
 K beam size.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

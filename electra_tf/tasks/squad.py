@@ -4,8 +4,6 @@ Scores are in [0, 1] and compare each answer with the best-matching label. N is 
 number of questions.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

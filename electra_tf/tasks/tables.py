@@ -1,7 +1,5 @@
 """Readers of user tables (CSV, TSV, JSON Lines) and held-out splits."""
 
-from __future__ import annotations
-
 import codecs
 import dataclasses
 import functools
