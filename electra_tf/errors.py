@@ -1,6 +1,7 @@
 """The error that commands report in one line."""
 
 import difflib
+import json
 from collections.abc import Iterable
 
 
@@ -21,4 +22,6 @@ class UserError(ValueError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns " Did you mean ...?" with the most similar names, or ""."""
     close = difflib.get_close_matches(name, known, 3)
-    return f" Did you mean {' or '.join(close)}?" if close else ""
+    # Errors have one line, and columns of tables may have several.
+    shown = (json.dumps(each, ensure_ascii=False)[1:-1] for each in close)
+    return f" Did you mean {' or '.join(shown)}?" if close else ""

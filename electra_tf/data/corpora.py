@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from electra_tf import files
-from electra_tf.cli import Log
+from electra_tf.cli import Log, reason
 from electra_tf.data import installed, paths, tables
 from electra_tf.errors import UserError
 
@@ -395,7 +395,8 @@ def _tfds_builder(spec: str, dataset: str) -> Any:
         # TensorFlow Datasets reads the variable at import only.
         builder = tfds.builder(dataset, data_dir=os.environ.get("TFDS_DATA_DIR"))
     except (ImportError, ValueError, AssertionError) as error:
-        raise UserError(f"{spec}: {error}") from error
+        # The other lines list all datasets.
+        raise UserError(f"{spec}: {reason(error)}") from error
     if not builder.info.splits:
         raise UserError(
             f"{spec}: not prepared in {builder.data_dir}. Prepare it on a machine with "

@@ -133,7 +133,7 @@ LINES = "\n".join(SPECIAL_TOKENS).encode() + b"\n%s\n"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"special tokens missing: \[PAD\]"),
+        (b"", "the vocabulary is empty"),
         ("\n".join(SPECIAL_TOKENS).encode(), "all tokens are special or"),
         (b"[PAD]\n[UNK]\na\n", r"missing: \[CLS\], \[SEP\], \[MASK\]"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\n[CLS]\n", "lines 3 and 7"),

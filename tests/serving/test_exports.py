@@ -37,6 +37,19 @@ OUTPUTS = {
 }
 
 
+def run_litert(path):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    runner = litert.Interpreter(path).get_signature_runner()
+    return lambda inputs: runner(**inputs)
+
+
+def run_onnx(path):
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
+
+
 def inputs_of(batch, length):
     """Rows of [CLS] a [SEP] b ..., with padding in all but the first."""
     random = np.random.default_rng(length)
@@ -78,9 +91,7 @@ def test_litert_agrees_with_the_model(tmp_path, kind):
     path = str(tmp_path / "model.tflite")
     with warnings.catch_warnings(action="error", category=UserWarning):
         assert serving.export_litert(model, task, path) < 1e-4
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
-    runner = litert.Interpreter(path).get_signature_runner()
-    check(kind, task, model, lambda inputs: runner(**inputs))
+    check(kind, task, model, run_litert(path))
 
 
 @pytest.mark.slow
@@ -97,7 +108,7 @@ def test_litert_needs_no_package_of_its_own(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "regression", "squad2"])
 def test_onnx_agrees_with_the_model(tmp_path, kind):
-    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     pytest.importorskip("tf2onnx")
     task = KINDS[kind]
     model = task.build_model(common.encoder(layers=1))
@@ -113,13 +124,7 @@ def test_onnx_agrees_with_the_model(tmp_path, kind):
         assert logging.root.manager.disable == logging.ERROR
     finally:
         logging.disable(logging.NOTSET)
-    session = runtime.InferenceSession(path)
-    names = [output.name for output in session.get_outputs()]
-
-    def run(inputs):
-        return dict(zip(names, session.run(names, inputs), strict=True))
-
-    check(kind, task, model, run)
+    check(kind, task, model, run_onnx(path))
     graph = pytest.importorskip("onnx").load(path).graph
     operations = [node.op_type for node in graph.node]
     # One of the embeddings, two of the layer; no other has a reciprocal.

@@ -124,7 +124,7 @@ def test_bad_columns_and_tables_are_named(tmp_path):
     path = write(tmp_path, "x.jsonl", '{"words": ["a", "b"], "tags": ["O"]}')
     with pytest.raises(ValueError, match="2 words but 1 tags"):
         source(path, word="words", tag="tags")("train")
-    with pytest.raises(ValueError, match=r"no column 'word'.*'words'.*--word_column"):
+    with pytest.raises(ValueError, match=r"no column 'word'.*words.*--word_column"):
         source(path, word="word", tag="tags")("train")
     with pytest.raises(FileNotFoundError, match="--dev"):
         source(path)("dev")

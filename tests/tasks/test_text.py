@@ -28,7 +28,7 @@ def test_labels_are_inferred_and_numbers_sorted_as_numbers():
 
 
 def test_a_label_that_training_lacks_is_named():
-    with pytest.raises(ValueError, match=r"Example 1 has the label 'bb'.*it has a, b"):
+    with pytest.raises(ValueError, match=r"Example 1 has the label 'bb'.*It has a, b"):
         classification().targets(examples("a", "bb"))
 
 
