@@ -1,6 +1,7 @@
 """Configuration, flags and the shipped flagfiles."""
 
 import pkgutil
+import typing
 from pathlib import Path
 
 import pytest
@@ -134,10 +135,13 @@ def test_all_seeds_of_a_fine_tuning_run_fit():
     "config_class", [PretrainConfig, FinetuneConfig, CompareConfig, RecordsConfig]
 )
 def test_every_number_has_a_range(config_class):
+    hints = {}
+    for _, group in fields.groups(config_class):
+        hints |= typing.get_type_hints(group)
     numbers = [
         leaf
         for _, leaf in fields.fields(config_class)
-        if leaf.type.split(" ")[0] in ("int", "float")
+        if hints[leaf.name] in (int, float, int | None, float | None)
     ]
     assert len(numbers) >= 5
     free = {leaf.name for leaf in numbers if {*leaf.metadata["limits"]} == {None}}

@@ -69,6 +69,6 @@ def options(name):
             "default": leaf.default,
             "choices": sorted(choices) or None,
         }
-        if leaf.type.startswith("bool"):
+        if bool in (hint, *typing.get_args(hint)):
             found[f"--no{flag}"] = found[f"--no-{flag}"] = found[f"--{flag}"]
     return json.loads(json.dumps(found))
