@@ -111,6 +111,8 @@ def test_three_training_steps():
         assert norm > 5, "the clip is active"
         after = weights(model)
         for path, got, wanted in zip(networks.paths, after, expected, strict=True):
-            np.testing.assert_allclose(got, wanted, atol=1e-6, err_msg=path)
+            # The gradient of key biases is 0 up to rounding, which Adam amplifies.
+            atol = 1e-5 if path.endswith("qkv_bias") else 1e-6
+            np.testing.assert_allclose(got, wanted, atol=atol, err_msg=path)
         moved = max(np.abs(a - b).max() for a, b in zip(after, before, strict=True))
         assert moved == 0 if step == 0 else moved > 1e-3
