@@ -80,7 +80,8 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
     config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
     probe = {"probe": "words", "command": "finetune", "config": config}
     records = [str(records / "train-*.tfrecord")]
-    chosen = job(tmp_path / "run", probe, records=records)
+    sizes = {"hidden_size": 16, "num_heads": 1, "embedding_size": 8}
+    chosen = job(tmp_path / "run", probe, records=records, **sizes)
     assert emitted(chosen)[1]["score"] == 100.0
     kept = tmp_path / "run" / "probes" / "1" / "words"
     for name, section in (("search", "best"), ("config", "config")):
