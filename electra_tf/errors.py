@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """An error in a setting, a file or an argument, whose message is for the user.
+    """An error in a setting, a file or an argument, with a message for the user.
 
     Commands print it in one line and exit with code 1. Every other exception is a bug
     and keeps its traceback. It is a ``ValueError``, so Python code may catch either.

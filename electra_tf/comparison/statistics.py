@@ -38,7 +38,7 @@ class Difference:
 def paired_difference(
     scores: Sequence[float], reference: Sequence[float]
 ) -> Difference:
-    """Compares two systems whose scores are paired by position.
+    """Compares paired scores of two systems.
 
     The interval is the bias-corrected and accelerated bootstrap of the mean difference
     (Efron, 1987), or the percentile bootstrap if that is undefined. It is too narrow

@@ -100,7 +100,7 @@ class CompareConfig(Group):
         min=1,
     )
     overwrite: bool = field(
-        False, "Delete the results of systems and probes whose settings changed."
+        False, "Delete the results of systems and probes with changed settings."
     )
     dry_run: bool = field(
         False, "Build data and print steps, FLOPs and parameters of each system."

@@ -58,8 +58,7 @@ def open_corpus(
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and
             Parquet, and other tables as plain text.
-        outputs: folders whose files are not read as a part of other folders or
-            patterns.
+        outputs: folders to leave out of other folders and of patterns.
         log: receives a warning about skipped files of folders.
 
     Raises ``ValueError`` if a spec matches nothing or an empty file.

@@ -218,9 +218,9 @@ def parse_batch(
 ) -> tf.RaggedTensor:
     """Parses token ids without padding: [B] string to [B, None] int32, ragged.
 
-    Reads records of this library and of the original builder, whose ``input_mask``
-    marks the padding. Raises ``tf.errors.InvalidArgumentError`` if a record has no
-    ``input_ids`` or an id beyond the vocabulary.
+    Reads records of this library and of the original builder. In the latter,
+    ``input_mask`` marks the padding. Raises ``tf.errors.InvalidArgumentError`` if a
+    record lacks ``input_ids`` or has an id beyond the vocabulary.
 
     Examples:
         >>> _ = et.data.write_shard("two.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])

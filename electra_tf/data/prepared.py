@@ -130,7 +130,7 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     if shared := {*train_files} & {*eval_files}:
         log(
             f"warning: {len(shared)} files are read for training and for evaluation, "
-            f"such as {min(shared)}: the scores are not those of held-out text."
+            f"such as {min(shared)}: these are not scores of held-out text."
         )
     if empty := [path for path in both if paths.size(path) == 0]:
         log(

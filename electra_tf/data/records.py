@@ -4,8 +4,8 @@ A record has unpadded ``input_ids`` only; the input pipeline derives input mask 
 segment ids, and masks tokens. Shards of the original builder (``input_ids``,
 ``input_mask`` and ``segment_ids`` of fixed length) are also readable.
 
-The writer reproduces ``tf.io.TFRecordWriter`` without TensorFlow, whose import takes
-ten times as long as the start of a worker process.
+The writer reproduces ``tf.io.TFRecordWriter`` without TensorFlow. Its import takes ten
+times as long as the start of a worker process.
 """
 
 import dataclasses

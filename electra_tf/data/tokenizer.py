@@ -22,7 +22,7 @@ class WordPiece(tf.Module):
     """BERT's tokenizer: clean, lower-case, strip accents, split, greedy longest match.
 
     Normalizes text in the graph like Hugging Face's ``BertWordPieceTokenizer`` and the
-    original. Then splits with ``tensorflow_text.FastBertTokenizer``, whose own
+    original. Then splits with ``tensorflow_text.FastBertTokenizer``; its own
     normalization differs (compatibility case folding).
 
     Differences from ``BertWordPieceTokenizer``:

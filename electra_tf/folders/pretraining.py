@@ -112,8 +112,8 @@ class PretrainingFolder:
     def casing(self) -> dict[str, bool]:
         """``lower_case`` and ``strip_accents``, if config.json has them.
 
-        Section ``data`` describes the records. It overrides ``config``, whose flags may
-        be unused defaults if records were given.
+        Section ``data`` describes the records. It overrides ``config``: if
+        records were given, the flags there may be unused defaults.
         """
         settings = self.settings
         sections = (settings, settings.get("config", {}), settings.get("data", {}))
@@ -219,7 +219,7 @@ class PretrainingFolder:
             )
 
     def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:
-        """Raises ValueError if vocab.txt is not that of a model's training."""
+        """Raises ValueError if a model was trained with another vocab.txt."""
         vocabulary = self.vocabulary()
         rows, size = encoder.embeddings.vocab_size, len(vocabulary)
         if rows != size:
@@ -253,7 +253,7 @@ class PretrainingFolder:
         ]
 
     def held_out(self, prefix: str = EVAL_PREFIX) -> dict[str, float]:
-        """Returns the last held-out metrics whose names begin with ``prefix``.
+        """Returns the last held-out metrics with names that begin with ``prefix``.
 
         ``TRIVIAL_PREFIX`` selects the trivial baseline.
         """

@@ -273,7 +273,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         return [bottom, *(block.trainable_variables for block in blocks)]
 
     def standalone(self) -> TextEncoder:
-        """Returns this encoder, or a copy with embeddings of its own.
+        """Returns this encoder, or a copy with separate embeddings.
 
         Embeddings that share tables, such as ``DeltaEmbedding``, become a plain
         ``TextEmbedding`` of the same values.

@@ -31,7 +31,7 @@ GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 
 
 class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
-    """A ``keras.Model`` whose loss comes from ``compute_losses``.
+    """A ``keras.Model`` with the losses of ``compute_losses``.
 
     All randomness in a step is a function of (seed, step, global row, stream): resumed
     runs are bit-identical, and the split into replicas and micro-batches does not
@@ -210,7 +210,7 @@ def _unpack(data: Batch | tuple) -> Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """``steps`` updates of a model, whose part ``frozen`` is not trained.
+    """``steps`` updates of a model; its part ``frozen`` is not trained.
 
     ``name`` is part of the names of the optimizer's variables. ``hand_over`` is called
     before the first step, that is, at ``model.step`` 0.

@@ -142,7 +142,7 @@ class TwoTowerGenerator(Generator):
         return losses.weighted_mean(predicted.values, weights, totals["candidates"])
 
     def standalone(self) -> TwoTowerGenerator:
-        """Returns this model, or a copy with embeddings of its own."""
+        """Returns this model, or a copy with separate embeddings."""
         embeddings = self.left.embeddings.standalone()
         if embeddings is self.left.embeddings:
             return self

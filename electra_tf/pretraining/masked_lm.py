@@ -128,7 +128,7 @@ class MaskedLM(Generator):
         return {"encoder": self.encoder, "generator": self}
 
     def standalone(self) -> MaskedLM:
-        """Returns the model, or a copy with embeddings of its own."""
+        """Returns the model, or a copy with separate embeddings."""
         encoder = self.encoder.standalone()
         if encoder is self.encoder:
             return self

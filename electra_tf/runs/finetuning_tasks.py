@@ -263,7 +263,7 @@ def _digest(examples: Sequence[Any], rows: Rows) -> str:
     """Hashes texts, labels and token ids."""
     digest = hashlib.sha256()
     for example in examples:
-        # Examples are dataclasses, whose ``repr`` has all fields.
+        # The ``repr`` of examples, which are dataclasses, has all fields.
         digest.update(repr(example).encode("utf-8", "surrogatepass") + b"\0")
     ids = rows.inputs["input_ids"]
     digest.update(ids.values.tobytes() + ids.splits.tobytes())

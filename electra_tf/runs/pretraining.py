@@ -119,8 +119,8 @@ def prepare(
     else from initializers. ``--overwrite`` deletes the folder's records before the
     build, and models, checkpoints and logs after all checks.
 
-    Returns the run, whose ``lock`` the caller closes. Returns None after a dry run,
-    which leaves the folder unchanged.
+    Returns the run; the caller closes its ``lock``. Returns None after a dry run, which
+    leaves the folder unchanged.
     """
     # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution)

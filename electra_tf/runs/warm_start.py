@@ -239,7 +239,7 @@ def initialize(
 
 
 def _generator_file(source: Path) -> Path:
-    """Returns the file of the generator; raises UserError if there is none."""
+    """Returns the file of the generator; raises UserError if it is missing."""
     file = source
     if source.is_dir():
         file = PretrainingFolder(source).model_path("generator")

@@ -22,9 +22,9 @@ _KINDS = (".csv", ".tsv", ".jsonl")
 def predict_table(config: PredictConfig, predictor: Any) -> None:
     """Predicts every row of ``config.input``; prints scores if labels are named.
 
-    ``predictor`` is a ``Predictor``, whose module imports this one. The output keeps
-    all columns. Predictions whose names are columns get the prefix "predicted_", until
-    no name is a column. Raises ValueError if columns are missing, or the table's labels
+    ``predictor`` is a ``Predictor``; its module imports this one. The output keeps all
+    columns. The prefix "predicted_" is added to a prediction's name until it differs
+    from all columns. Raises ValueError if columns are missing, or the table's labels
     are not labels of this model.
     """
     target = Path(config.output) if config.output else None

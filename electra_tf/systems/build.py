@@ -200,7 +200,7 @@ def make_encoder(
 def make_table(
     config: EncoderConfig, vocab_size: int, name: str = "embeddings"
 ) -> TextEmbedding:
-    """Builds embeddings with tables of their own."""
+    """Builds embeddings with separate tables."""
     return TextEmbedding(
         vocab_size,
         config.embedding_size,

@@ -346,7 +346,7 @@ class Task:
 
 
 def check_strings(name: str, value: Any) -> None:
-    """Raises ValueError for one string, whose letters would be taken as strings."""
+    """Raises ValueError for one string: its letters would be taken as strings."""
     if isinstance(value, str):
         raise UserError(f"{name} must be a tuple of strings, got {value[:80]!r}.")
 

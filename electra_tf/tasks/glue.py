@@ -34,7 +34,7 @@ class GlueRow:
         labels: classes in the order of the outputs; None for regression (STS-B).
         scores: names of the scores; the first one selects the model.
         tfds: name in TensorFlow Datasets; None for the same name.
-        headerless: splits whose file has no header.
+        headerless: splits with a file without a header.
         submissions: file names in a submission by split; ``folder`` by default.
     """
 

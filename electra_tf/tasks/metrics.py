@@ -107,7 +107,7 @@ def calibration_error(
 ) -> float:
     """Expected calibration error (Guo et al., 2017) with bins of equal width.
 
-    NaN if a probability is NaN, as those of a diverged model.
+    NaN if a probability is NaN, as in a diverged model.
     """
     right = np.asarray(right, np.float64).ravel()
     probabilities = np.asarray(probabilities, np.float64).ravel()

@@ -122,8 +122,8 @@ class QuestionAnswering(Task):
         """Tokenizes questions and paragraphs to one row per window.
 
         Training windows without the answer have [CLS] as target, but keep the
-        question's answerability. Questions whose answer has no token are dropped, so
-        there may be no rows. Raises ValueError if the paragraph has no room.
+        question's answerability. Questions are dropped if their answer lacks tokens, so
+        there may be no rows. Raises ValueError if no room is left for the paragraph.
         """
         windows = self.encode(examples, tokenizer, max_seq_length)
         pad_id = tokenizer.vocabulary.pad_id

@@ -144,7 +144,7 @@ class SentenceSource:
 
 
 def find_files(folder: str) -> dict[str, str]:
-    """Finds files whose names contain train, dev (valid, testa) or test (testb).
+    """Finds files with names that contain train, dev (valid, testa) or test (testb).
 
     Raises ValueError if a split has several files, or if train is missing.
     """

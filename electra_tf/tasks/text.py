@@ -497,7 +497,7 @@ class Regression(TextTask):
         """Returns labels scaled to [0, 1], float32 [N, 1].
 
         Deviation: the original divides by the largest label, not by the width of the
-        range. Both agree for STS-B, whose smallest label is 0.
+        range. Both agree for STS-B: its smallest label is 0.
         """
         low, high = self.label_range
         labels = np.array([[example.label] for example in examples], np.float64)
