@@ -1,5 +1,6 @@
 """Readers of marked errors; word scores, and detection against scikit-learn."""
 
+import gzip
 import json
 import lzma
 import re
@@ -178,6 +179,9 @@ def test_minimal_pairs(tmp_path):
     assert found.kinds == ("", "", "one", "")
     both = errors.read_marked(str(tmp_path), refuse)
     assert [each.kinds[2] for each in both] == ["one", "two"]
+    packed = tmp_path / "two.jsonl.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "two.jsonl").read_bytes()))
+    assert errors.read_marked(str(packed), refuse) == both[1:]
     # A missing word marks the word after it, an added one itself.
     for bad, kinds in (
         ("It so good", ("", "x", "")),

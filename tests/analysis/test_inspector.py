@@ -62,6 +62,8 @@ def test_fills_are_those_of_numpy(model, inspector):
         best = np.argsort(-row)[:3]
         assert [token for token, _ in choices] == [TOKENS[i] for i in best]
         np.testing.assert_allclose([p for _, p in choices], row[best], atol=1e-5)
+    (choices,) = inspector.fill("[MASK]", top=len(TOKENS)).fills
+    assert {token for token, _ in choices} == set(TOKENS)
 
 
 def test_verdicts_of_text_and_of_corrupted_text_are_those_of_numpy(model, inspector):
@@ -128,10 +130,14 @@ def test_whole_words_are_masked_as_in_pretraining(tmp_path):
     assert sum(first) == 2
 
 
-def test_casing_comes_from_the_records(tmp_path):
+def test_casing_comes_from_the_records_or_is_assumed(tmp_path):
     tokens = (*TOKENS[:-1], "Book")
     folder = tiny_run.save(tmp_path, tokens=tokens, data={"lower_case": False})
     assert "Book" in Inspector(folder, refuse).verdicts("Book").tokens
+    (folder / "config.json").unlink()
+    said = []
+    assert Inspector(folder, said.append).verdicts("BOOK").tokens[1] == "book"
+    assert "--lower_case; assumed" in said[0]
 
 
 def test_too_long_texts(inspector, tmp_path):
@@ -174,6 +180,9 @@ def test_what_a_folder_lacks_is_said(tmp_path):
     for ask in (inspector.corrupt, lambda text: inspector.fill(text + " [MASK]")):
         with pytest.raises(FileNotFoundError, match=r"no generator\.keras"):
             ask("book")
+    (folder / "discriminator.keras").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        Inspector(folder, refuse).verdicts("book")
     for path in folder.glob("*.keras"):
         path.unlink()
     with pytest.raises(FileNotFoundError, match=r"Convert .* first .*--to=imported"):

@@ -13,6 +13,7 @@ from electra_tf.analysis import score
 from electra_tf.analysis.score import NBest
 from electra_tf.runs.scores import token_scores
 from electra_tf.tasks import metrics
+from tests import tiny_run
 from tests.tasks.common import tokenizer
 
 LINES = [
@@ -199,8 +200,20 @@ def test_what_cannot_be_done_is_one_line(folder, tmp_path):
     long = [{"hypotheses": ["book " * 40]}]
     with pytest.raises(SystemExit, match="takes from 1 to 30"):
         run(folder, tmp_path, "--weight=1", rows=long)
+    with pytest.raises(SystemExit, match="--weight must not be negative"):
+        run(folder, tmp_path, "--weight=-1")
     for other in ("in", "out"):
         flags = ("--weight=1", f"--report={tmp_path / other}.jsonl", "--overwrite")
         with pytest.raises(SystemExit, match="must be different files"):
             run(folder, tmp_path, *flags)
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_energies_and_masked_lms_choose_too(tmp_path):
+    for objective, model in (
+        ("electric", tiny_run.electric()),
+        ("mlm", tiny_run.electra().generator),
+    ):
+        saved = tiny_run.save(tmp_path / objective, model, objective=objective)
+        assert len(run(saved, tmp_path, "--weight=1", "--overwrite")) == 3

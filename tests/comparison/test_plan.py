@@ -101,6 +101,7 @@ def test_data_root_quotes_and_flagfiles(tmp_path):
         ({"system": ("electra: word",)}, r"--system=electra: unexpected .*\['word'\]"),
         ({"system": ("electra: --mask_rate=7",)}, "--system=electra: --mask_rate must"),
         ({"system": ("electra: --corpus=it's",)}, "--corpus=it's: No closing quot"),
+        ({"pretrain": ("--corpus=it's",)}, "--corpus=it's: No closing quotation"),
         (
             {"system": ("electra:", "b: --vocab_size=9 --corpus=x")},
             "electra and b differ in --corpus, --vocab_size",

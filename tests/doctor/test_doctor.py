@@ -96,7 +96,8 @@ def test_what_looks_like_a_trap(subject):
 @pytest.mark.parametrize("name", ["small", "base", "large", "small_plus_plus", "tiny"])
 def test_shipped_configs(name):
     found = said(doctor.examine(read_flagfile(f"configs/{name}.cfg")))
-    assert found.keys() <= {("WARNING", "generator size")}
+    equal = {("WARNING", "generator size")} if name == "small_plus_plus" else set()
+    assert found.keys() == equal
 
 
 def test_missing_and_damaged_files(tmp_path):
@@ -164,7 +165,7 @@ BROKEN = {"role": "generator", "name": "layer_1/output_kernel", "scale": np.nan}
 EMPTY = {"role": "discriminator", "name": "layer_0/qkv_kernel", "scale": 0}
 COLLAPSED = {"discriminator_auc": 0.51, "discriminator_loss": 0.31}
 TRAPS = [
-    (with_vocabulary, {"tokens": TOKENS[:-1]}, "PROBLEM", "rows in the word table"),
+    (with_vocabulary, {"tokens": TOKENS[:-1]}, "PROBLEM", f"{len(TOKENS)} rows in"),
     (with_vocabulary, SWAPPED, "PROBLEM", "not the one of training"),
     (with_vocabulary, UNCASED, "PROBLEM", "no token has a capital"),
     (with_vocabulary, {"tokens": CAPITALS}, "WARNING", "7 tokens have capitals"),
@@ -211,6 +212,8 @@ def test_configs_that_cannot_be_read(tmp_path):
     (tmp_path / "a.cfg").write_text("--learning_rat=1")
     with pytest.raises(ValueError, match=r"a\.cfg.*learning_rat"):
         read_flagfile(str(tmp_path / "a.cfg"))
+    with pytest.raises(FileNotFoundError, match="no flagfile"):
+        read_flagfile(str(tmp_path / "none.cfg"))
 
 
 @pytest.fixture

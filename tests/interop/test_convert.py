@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from electra_tf.__main__ import main as command
 from electra_tf.config import fields
@@ -254,12 +254,18 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
     assert len(list((tmp_path / "out").iterdir())) == 5
 
 
-def test_a_diverged_run_is_refused(tmp_path):
+def test_weights_that_are_not_finite_are_refused(tmp_path):
     model = tiny_run.electra()
     model.discriminator.transformer.blocks[1].weights[0].assign_add([[np.nan]])
     source = tiny_run.save(tmp_path / "run", model)
     message = refused(source, tmp_path / "out")
     assert "layer_1/qkv_kernel of the discriminator has values that are not" in message
+    theirs = shutil.copytree(GOLDEN / "equal", tmp_path / "theirs")
+    tensors = load_file(theirs / "model.safetensors")
+    tensors["discriminator_predictions.dense.bias"] *= np.nan
+    save_file(tensors, theirs / "model.safetensors")
+    message = refused(theirs, tmp_path / "out")
+    assert "theirs: dense_bias of the discriminator has values that are" in message
     assert not (tmp_path / "out").exists()
 
 

@@ -139,7 +139,9 @@ def test_the_encoder_of_a_fine_tuned_model():
     assert imported.vocabulary == read(GOLDEN / "projected").vocabulary
     assert (imported.lower_case, imported.strip_accents) == (False, False)
     assert imported.discriminator.head == {}
-    assert "classifier.out_proj.weight" in imported.not_taken
+    layers, leaves = ("dense", "out_proj"), ("weight", "bias")
+    names = {f"classifier.{layer}.{leaf}" for layer in layers for leaf in leaves}
+    assert set(imported.not_taken) == names
 
 
 @pytest.mark.parametrize(
@@ -207,9 +209,10 @@ def test_an_output_matrix_must_be_the_word_table(folder):
         read(folder)
 
 
-def test_bfloat16(folder):
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision(folder, dtype):
     name = "electra.embeddings.word_embeddings.weight"
-    rounded = load_file(folder / "model.safetensors")[name].astype(ml_dtypes.bfloat16)
+    rounded = load_file(folder / "model.safetensors")[name].astype(dtype)
     change_tensors(folder, lambda tensors: tensors.update({name: rounded}))
     found = read(folder, only="discriminator").discriminator.encoder
     words = found["embeddings/word_embeddings"]
@@ -239,6 +242,22 @@ def test_tokens_that_were_added_to_the_vocabulary(folder):
     (folder / "added_tokens.json").write_text(json.dumps({"[DOC]": size + 2}))
     with pytest.raises(ValueError, match=r"vocab\.txt: with its added tokens, ids"):
         tokenizer_files.read_tokenizer(folder)
+
+
+def test_absurd_headers_are_refused(folder):
+    path = folder / "model.safetensors"
+    for shape, offsets in (
+        ([2**62, 2**62], [0, 8]),
+        ([2**40], [0, 2**42]),
+        ([2], [8, 0]),
+        ([-1], [0, 8]),
+    ):
+        entry = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
+        text = json.dumps({"a": entry}).encode()
+        for size in (len(text), 2**30, 2**62):
+            path.write_bytes(size.to_bytes(8, "little") + text + bytes(8))
+            with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+                read(folder)
 
 
 def test_special_tokens_of_other_names(folder):
