@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import os
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -117,6 +118,11 @@ class Vocabulary:
         ``names`` renames special tokens, such as ``mask="<mask>"``. Raises
         ``ValueError`` if the file is not UTF-8 or does not have one token per line.
         """
+        if paths.is_folder(path):
+            raise UserError(
+                f"{path} is a folder: name the vocabulary file in it, such as "
+                f"{os.path.join(path, 'vocab.txt')}."
+            )
         try:
             text = paths.read_bytes(path).decode("utf-8-sig")
         except UnicodeDecodeError as error:

@@ -88,12 +88,13 @@ def test_resuming_continues_the_stream(files, whole):
 def test_the_mask_rate_follows_the_batch_number(files):
     """Holds after a resume; shapes are static (pitfall 45 of docs/fidelity.md)."""
     falling = masking(mask_rate=LinearMaskRate(0.6, 0.1, 20))
-    batches = stream(files, 13, masking=falling, start_batch=13)
+    batches = stream(files, 26, masking=falling)
     counts = [batch["masked_lm_weights"].sum(1).tolist() for batch in batches]
     # Each row has nine tokens, of which six are candidates.
-    expected = [round(9 * (0.6 - 0.5 * min(n, 20) / 20)) for n in range(13, 26)]
+    expected = [round(9 * (0.6 - 0.5 * min(n, 20) / 20)) for n in range(26)]
     assert counts == [[n] * 4 for n in expected]
     assert {batch["masked_lm_weights"].shape for batch in batches} == {(4, 9)}
+    assert_same(batches[13:], stream(files, 13, masking=falling, start_batch=13))
 
 
 def masks_by_record(batches):
@@ -112,6 +113,7 @@ def test_static_masks_repeat_after_the_variants(files, whole):
     assert sum(one[0] != one[1] for one in found.values()) > 10
     # The mask of a record does not depend on the order of records.
     other = masks_by_record(stream(files, 9, mask_variants=2, shuffle_buffer=1))
+    assert len(other) > 30
     assert all(found[number][0] == one[0] for number, one in other.items())
 
 

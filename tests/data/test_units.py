@@ -47,6 +47,7 @@ def test_nothing_is_held_out_of_few_large_documents_and_that_is_said(tmp_path):
         manifest = build(path, tmp_path / str(documents), log=told.append)
         assert manifest.eval == ()
         assert "no document is held out" in told[-2]
+        assert "--eval_records" in told[-2]
 
 
 def test_examples_of_a_shard_are_shuffled(tmp_path):

@@ -162,10 +162,12 @@ def test_tokens_that_no_file_can_hold_are_refused(token):
         Vocabulary((*SPECIAL_TOKENS, token))
 
 
-def test_spaces_at_line_ends_are_stripped(tmp_path):
+def test_spaces_at_line_ends_are_stripped_and_folders_are_named(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(LINES % b"a \nb\t \r\n##c\t")
     assert Vocabulary.load(path).tokens[5:] == ("a", "b", "##c")
+    with pytest.raises(UserError, match=r"is a folder: name .*vocab\.txt"):
+        Vocabulary.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tests.fuzz import drive, parsers
 def test_every_input_is_read_or_refused_in_a_line(name):
     report = drive.seeded(name, 60, seed=1)
     assert report["wrong"] == 0, report["examples"]
+    assert report["inputs"] == 60
     assert report["read"] > 0, "some of the damaged inputs can still be read"
 
 

@@ -66,6 +66,12 @@ def test_objectives_that_predict_tokens_have_panels(tmp_path):
     np.testing.assert_allclose(panels["Predicted tokens"].lines[0].get_ydata(), 50)
 
 
+def test_writes_a_png(metrics, tmp_path):
+    path = tmp_path / "curves.png"
+    curves.plot_curves(metrics, path, {})
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
 def test_an_empty_file_is_an_error(tmp_path):
     path = tmp_path / "empty.jsonl"
     path.write_text("")

@@ -254,6 +254,10 @@ def bad(tmp_path, pretrained, **values):
         ({"text": ["a", "b", "c"]}, "--text must name one column"),
         ({"export_precision": "bfloat16"}, "bfloat16 is for saved_model/"),
         ({"seeds": 0}, "--seeds must be at least 1"),
+        ({"train_fraction": 0.0}, r"--train_fraction must be in \(0, 1\]"),
+        ({"epochs": -1.0}, "--epochs must be positive"),
+        ({"warmup_proportion": 1.0}, r"--warmup_proportion must be in \[0, 1\)"),
+        ({"max_seq_length": 4}, "--max_seq_length must be at least 8"),
         ({"task": "regression"}, "not a number"),
         ({"label": []}, "--label and --label_separator must not be empty"),
         ({"task": "multilabel", "label_separator": ""}, "must not be empty"),
@@ -283,6 +287,8 @@ def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
     values = bad(tmp_path, pretrained, encoder=str(tmp_path / "model.keras"))
     said = error(capsys, **values)
     assert "holds a TaskModel, not a TextEncoder; it is fine-tuned already" in said
+    (tmp_path / "model.keras").write_bytes(b"no zip")
+    assert "cannot be loaded as a Keras model" in error(capsys, **values)
 
 
 def test_folders_of_others_are_left_alone(tmp_path, pretrained, capsys):

@@ -116,7 +116,7 @@ def test_names_of_the_models_do_not_matter(trained):
     [
         (50, {}, r"word_embeddings \[97, 12\], this run has .* \[50, 12\]"),
         (tiny.VOCAB, {"num_heads": 4}, "discriminator.keras: num_heads 2, this run"),
-        (tiny.VOCAB, {"num_layers": 3}, r"\w+ \[.*, this run has qkv_kernel"),
+        (tiny.VOCAB, {"num_layers": 3}, r"discriminator.keras: \w+ \[.* has qkv_k"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_changes(trained, vocab, sizes, message):

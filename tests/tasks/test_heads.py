@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +12,7 @@ from electra_tf.tasks import (
     Regression,
     Sentence,
     Tagging,
+    TaskModel,
 )
 from electra_tf.tasks.batching import make_batch
 from electra_tf.tasks.heads import fresh_copy
@@ -86,6 +88,28 @@ def test_a_copy_can_have_other_dropout(inputs):
     assert np.abs(dropped - kept).max() > 0.1
 
 
+def test_fit_save_and_load(inputs, tmp_path):
+    encoder = common.encoder(layers=1, dropout=0.0)
+    model = task(pooling="layers", dropout=0.0)[0].build_model(encoder)
+    # Eagerly, because tracing takes seconds.
+    model.run_eagerly = True
+    before = model.head.mixture.numpy()
+    model.fit(inputs, np.arange(8) % 2, epochs=2, verbose=0)
+    assert (model.head.mixture.numpy() != before).all()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded, TaskModel)
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    assert (loaded.head.dropout, loaded.head.pooling) == (0.0, "layers")
+
+
+def test_padding_does_not_change_the_answer(model):
+    mood, examples = task()
+    rows = mood.featurize(examples, common.tokenizer(), 16)
+    batches = (make_batch(rows, np.array([0]), length)[0] for length in (8, 16))
+    np.testing.assert_allclose(*map(model, batches), atol=1e-6)
+
+
 def test_dropout_stream_starts_anew_with_the_seed(model, inputs):
     model.reset_seed(3)
     first = [model(inputs, training=True).numpy() for _ in range(2)]
@@ -102,6 +126,13 @@ def test_fresh_is_a_function_of_the_seed_and_shares_nothing(model):
     assert not {id(v) for v in one.variables} & {id(v) for v in model.variables}
 
 
+def test_fresh_can_change_the_compute_dtype(model, inputs):
+    low = model.fresh(0, dtype="mixed_bfloat16")
+    assert low.encoder(inputs).dtype == tf.bfloat16
+    assert low(inputs).dtype == tf.float32
+    assert low.encoder.embeddings.word_embeddings.dtype == "float32"
+
+
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_loss_reduction(reduction):
     mood, _ = task()
@@ -113,6 +144,8 @@ def test_loss_reduction(reduction):
 
 
 def test_unknown_options_are_refused():
+    with pytest.raises(ValueError, match="reduction=average"):
+        task()[0].loss("average")
     for made, options in (
         (Classification, {"class_weights": None}),
         (Classification, {"long_texts": "split"}),

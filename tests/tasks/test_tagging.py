@@ -8,7 +8,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence
-from electra_tf.tasks.tagging import TaggedWords, Tagging, word_rows
+from electra_tf.tasks.tagging import TaggedWords, Tagging, word_rows, word_tensors
 from tests.tasks import common
 
 EMPTY = "\u200d\ufe0f"  # Format characters, which BERT's cleaning removes.
@@ -101,6 +101,24 @@ def test_rows_hold_whole_words_and_begin_anew_when_full():
     assert max(found.inputs["input_ids"].lengths) == 6
     with pytest.raises(ValueError, match="max_seq_length is 2"):
         word_rows([words], common.tokenizer(), 2)
+
+
+def test_rows_in_tensorflow_are_those_in_python():
+    random = np.random.default_rng(0)
+    choice = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "caf\u00e9", "\U0001f600"]
+    sentences = [random.choice(choice, random.integers(1, 12)) for _ in range(30)]
+    offline = word_rows(sentences, common.tokenizer(), 7)
+    texts = tf.constant([" ".join(words) for words in sentences])
+    tensors = word_tensors(common.tokenizer(), texts, 7)
+    ids, width = offline.inputs["input_ids"], tensors["input_ids"].shape[1]
+    padded = ids.pad(np.arange(len(offline.example)), width)
+    np.testing.assert_array_equal(tensors["input_ids"], padded)
+    np.testing.assert_array_equal(np.sum(tensors["input_mask"], 1), ids.lengths)
+    for number, words in enumerate(sentences):
+        for word in range(len(words)):
+            row = offline.notes["word"][tensors["word_row"][number, word].numpy()]
+            position = tensors["word_position"][number, word].numpy()
+            assert (row[position] == word) if position else (word not in row)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
