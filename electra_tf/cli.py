@@ -34,6 +34,8 @@ from electra_tf.errors import UserError, did_you_mean
 # Exit codes. STOPPED is EX_TEMPFAIL: schedulers run the job again. INTERRUPTED is the
 # shell's code after Ctrl-C.
 OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
+# Flagfiles that include each other twice grow exponentially.
+_MOST_FLAGFILES = 1000
 # Upper bound on the length of a flag name.
 _LONGEST_FLAG = 100
 
@@ -239,8 +241,13 @@ def _at_home(value: Any) -> Any:
     return os.path.expanduser(value) if is_path else value
 
 
-def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[str]:
+def _expanded(
+    arguments: Sequence[str],
+    seen: tuple[str, ...] = (),
+    opened: list[str] | None = None,
+) -> Iterator[str]:
     """Yields the arguments, with each ``--flagfile`` replaced by its lines."""
+    opened = [] if opened is None else opened
     waiting = iter(arguments)
     for argument in waiting:
         name, equals, path = argument.partition("=")
@@ -258,7 +265,13 @@ def _expanded(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> Iterator[
         except UnicodeDecodeError as error:
             raise UserError(f"flagfile {path} is not UTF-8 text.") from error
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
-        yield from _expanded(kept, (*seen, path))
+        opened.append(path)
+        if len(opened) > _MOST_FLAGFILES:
+            raise UserError(
+                f"flagfile {path} is one of over {_MOST_FLAGFILES} that include each "
+                "other."
+            )
+        yield from _expanded(kept, (*seen, path), opened)
 
 
 def find_flagfile(name: str) -> str:

@@ -129,6 +129,12 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
     assert cli.parse(Small, ["--flagfile", str(outer), "--count=9"]).count == 9
     assert cli.parse(Small, [f"--flagfile={outer}"]).words == ("x",)
     inner.write_text(f"--flagfile={outer}\n")
+    for number in range(26):
+        twice = f"--flagfile={tmp_path}/{number + 1}.cfg\n" * 2
+        (tmp_path / f"{number}.cfg").write_text(twice)
+    (tmp_path / "26.cfg").write_text("--count=1\n")
+    with pytest.raises(UserError, match="include each other"):
+        cli.parse(Small, [f"--flagfile={tmp_path}/0.cfg"])
     with pytest.raises(ValueError, match="includes itself"):
         cli.parse(Small, [f"--flagfile={outer}"])
     inner.write_bytes(b"\xff\xfe")

@@ -56,3 +56,11 @@ def test_named_tests_exist_and_name_the_pitfall(number, pitfall, tests):
         source = source_of(path, name)
         assert source is not None, f"{path} has no {name}"
         assert number in mentioned(source), f"{name} does not mention {number}"
+
+
+def test_numbers_in_tests_are_in_the_table():
+    known = {number for number, _, _ in TABLE}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = re.sub(r"\s+", " ", path.read_text())
+        for found in re.findall(r"(pitfalls? [\d, andto]+) of docs/fidelity", text):
+            assert mentioned(found) <= known, f"{path.name}: {found}"

@@ -23,9 +23,12 @@ DATA = {
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_trained_model_is_saved(name, preset, tmp_path):
     model = make(name, preset)
+    before = model.get_weights()
     history = model.fit(*DATA[name], epochs=2, batch_size=2, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert int(model.optimizer.iterations.numpy()) == 4
+    changed = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
+    assert np.mean(changed) > 0.8
     model.save(tmp_path / "model.keras")
     loaded = et.load(tmp_path / "model.keras")
     assert type(loaded) is type(model)

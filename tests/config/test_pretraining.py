@@ -23,6 +23,12 @@ from tests.flag_parsing import parse
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
+def test_flag_names_are_unique_and_explained():
+    leaves = [leaf for _, leaf in fields.fields(PretrainConfig)]
+    assert len({leaf.name for leaf in leaves}) == len(leaves)
+    assert min(len(leaf.metadata["help"]) for leaf in leaves) > 15
+
+
 def test_flat_round_trip():
     config = parse(f"--flagfile={CONFIGS / 'large.cfg'}")
     flat = fields.to_flat(config)
@@ -129,6 +135,8 @@ def test_all_seeds_of_a_fine_tuning_run_fit():
     assert FinetuneRunConfig(seed=2**31 - 2, seeds=2).seeds == 2
     with pytest.raises(ValueError, match=r"--seed=2147483646 with --seeds=3: all"):
         FinetuneRunConfig(seed=2**31 - 2, seeds=3)
+    with pytest.raises(ValueError, match=r"--seed must be in .*got -1"):
+        FinetuneRunConfig(seed=-1)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +154,14 @@ def test_every_number_has_a_range(config_class):
     assert len(numbers) >= 5
     free = {leaf.name for leaf in numbers if {*leaf.metadata["limits"]} == {None}}
     assert free <= {"null_threshold"}
+
+
+def test_towers_and_the_last_mask_rate():
+    assert PretrainConfig().generator_kind == "masked_lm"
+    assert parse("--objective=electric").generator_kind == "two_tower"
+    assert parse("--generator=two_tower").generator_kind == "two_tower"
+    assert parse("--mask_rate=0.2").last_mask_rate == 0.2
+    assert parse("--final_mask_rate=0.3").last_mask_rate == 0.3
 
 
 def test_base_with_the_small_learning_rate_is_questioned():

@@ -4,6 +4,7 @@ import json
 
 import keras
 import numpy as np
+import pytest
 
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
@@ -111,14 +112,22 @@ def two_encoders(table):
     ]
 
 
-def test_clones_of_functional_models_share_no_variable():
+@pytest.mark.slow
+def test_training_the_clone_of_a_functional_model_leaves_the_original_alone():
     table = TextEmbedding(11, 6, dropout=0.0)
     model = functional(*two_encoders(table))
+    inputs = {"input_ids": np.array([[1, 2, 3]], np.int32)}
+    before, values = model.predict(inputs, verbose=0), model.get_weights()
     for copy in (
         keras.models.clone_model(model),
         type(model).from_config(model.get_config()),
     ):
         assert not {id(v) for v in copy.variables} & {id(v) for v in model.variables}
+        copy.compile("sgd", "mse")
+        copy.fit(inputs, np.array([[9.0]]), epochs=2, verbose=0)
+        assert np.abs(copy.predict(inputs, verbose=0) - before).max() > 0.1
+    np.testing.assert_array_equal(model.predict(inputs, verbose=0), before)
+    np.testing.assert_equal(model.get_weights(), values)
 
 
 def test_files_of_functional_models_keep_ties_between_layers(tmp_path):

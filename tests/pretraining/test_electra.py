@@ -1,5 +1,6 @@
 """The training step: definition, gradients, equivalences."""
 
+import csv
 import functools
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 from sklearn.metrics import log_loss, roc_auc_score
 
 import electra_tf as et
+from electra_tf.layers import TextEmbedding
 from electra_tf.layers.randomness import fold_in, uniform
 from electra_tf.pretraining import Electric, GreedySampler
 from electra_tf.pretraining.metrics import BucketAUC, TokenMean
@@ -36,11 +38,31 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
             keras.callbacks.ModelCheckpoint(
                 tmp_path / "{epoch}.keras", save_best_only=True, **best
             ),
+            keras.callbacks.CSVLogger(tmp_path / "losses.csv"),
         ],
     )
-    assert len(history.epoch) == 2
+    with open(tmp_path / "losses.csv") as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["epoch"] for row in rows] == ["0", "1"]
+    for name, values in history.history.items():
+        np.testing.assert_allclose([float(row[name]) for row in rows], values)
     assert (tmp_path / "1.keras").exists()
     trained = {metric.name for metric in model.metrics}
+    assert trained == {
+        "loss",
+        "generator_loss",
+        "generator_accuracy",
+        "sampled_accuracy",
+        "discriminator_loss",
+        "replaced_fraction",
+        "discriminator_accuracy",
+        "discriminator_precision",
+        "discriminator_recall",
+        "discriminator_auc",
+        "replaceable_loss",
+        "replaceable_auc",
+        "replaced_replaceable_fraction",
+    }
     assert history.history.keys() == trained | {f"val_{name}" for name in trained}
     # Evaluation has no dropout and repeats its samples.
     logs = model.evaluate(tiny.dataset(2), verbose=0, return_dict=True)
@@ -53,6 +75,18 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
 
 def numpy_batches(steps):
     return [tiny.numpy(batch) for batch in tiny.dataset(steps)]
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.batches = numpy_batches(2)
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return (self.batches[index],)
 
 
 def generated():
@@ -83,11 +117,12 @@ class Scale(et.pretraining.PretrainingModel):
     [
         lambda: tiny.dataset(2),
         lambda: tiny.dataset(2).map(lambda batch: (batch,)),
+        Batches,
         generated,
     ],
 )
 def test_every_kind_of_data_that_keras_takes(data):
-    """Datasets of batches or tuples, generators and single batches."""
+    """Datasets of batches or tuples, PyDataset, generators and single batches."""
     first, second = numpy_batches(2)
     sums = [batch["input_ids"].sum() for batch in (first, second)]
     counts = [batch["input_mask"].sum() for batch in (first, second)]
@@ -252,6 +287,19 @@ def test_jit_compile_equals_plain(make):
     for one, two in zip(*results, strict=True):
         np.testing.assert_allclose(one, two, atol=2e-5)
     assert set(history) == {metric.name for metric in tiny.electra().metrics}
+
+
+def test_masked_lm_alone_is_bert():
+    keras.utils.set_random_seed(0)
+    table = TextEmbedding(tiny.VOCAB, 16, max_positions=32)
+    model = et.MaskedLM(tiny.encoder(table, num_layers=1))
+    model.compile(optimizer=et.training.AdamW(1e-2))
+    data = tiny.dataset(5, rule="bert")
+    before = tiny.scores(model, data)
+    model.fit(data, epochs=6, verbose=0, shuffle=False)
+    after = tiny.scores(model, data)
+    assert set(after) == {"loss", "masked_lm_loss", "masked_lm_accuracy"}
+    assert after["masked_lm_loss"] < before["masked_lm_loss"] - 0.3
 
 
 def test_wrong_batch_is_named():

@@ -164,6 +164,8 @@ def test_saved_parts_are_whole(tmp_path):
     model, batch = make(), tiny.batch()
     model.save(tmp_path / "electric.keras")
     loaded = keras.saving.load_model(tmp_path / "electric.keras")
+    assert type(loaded.objective) is type(model.objective)
+    np.testing.assert_array_equal(loaded(batch), model(batch))
     assert loaded.generator.left.embeddings is loaded.discriminator.embeddings
     expected = {
         "encoder": model.discriminator(batch),

@@ -32,6 +32,10 @@ def test_generators_without_a_network():
     logs = tiny.scores(model, [batch])
     expected = trivial_scores(counts, [tiny.numpy(batch)], logs)["generator_loss"]
     assert logs["generator_loss"] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="shape"):
+        generator.set_counts(np.ones(4))
+    generator.set_counts(np.zeros(tiny.VOCAB))
+    np.testing.assert_allclose(generator.log_probabilities, -np.log(tiny.VOCAB))
 
 
 def test_temperature_follows_the_step_and_is_logged():
@@ -58,11 +62,12 @@ def test_a_schedule_of_keras_is_saved_with_the_sampler():
 
 
 def test_sampling_without_dropout_leaves_the_trained_pass_alone():
-    """The MLM loss is unchanged; samples have no dropout."""
+    """The MLM loss is unchanged; samples have no dropout and carry no gradient."""
     batch = tiny.batch()
     found = {}
     for dropout in (True, False):
         options = {"sampler": GreedySampler(), "sampling_dropout": dropout}
+        options |= {"tied": False, "generator_weight": 0.0}
         model = tiny.electra(dropout=0.5, num_layers=1, **options)
         out = model.corrupt(batch, seed=tf.constant([1, 2]), training=True)
         found[dropout] = out.predicted.logits.numpy(), out.sampled_ids.numpy()
@@ -70,3 +75,7 @@ def test_sampling_without_dropout_leaves_the_trained_pass_alone():
     clean = model.generator(batch, training=False).numpy().argmax(-1)
     np.testing.assert_array_equal(found[False][1], clean)
     assert (found[True][1] != clean).any()
+    _, gradients = tiny.gradients(model, batch, training=True)
+    own = {id(variable) for variable in model.generator.trainable_variables}
+    for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+        assert gradient.any() == (id(variable) not in own), variable.path

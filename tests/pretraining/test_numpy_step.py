@@ -111,8 +111,10 @@ def test_three_training_steps():
         assert norm > 5, "the clip is active"
         after = weights(model)
         for path, got, wanted in zip(networks.paths, after, expected, strict=True):
-            # The gradient of key biases is 0 up to rounding, which Adam amplifies.
-            atol = 1e-5 if path.endswith("qkv_bias") else 1e-6
-            np.testing.assert_allclose(got, wanted, atol=atol, err_msg=path)
+            atol = np.full(wanted.shape, 1e-6)
+            if path.endswith("qkv_bias"):
+                # The gradient of key biases is 0 up to rounding, which Adam amplifies.
+                np.split(atol, 3)[1][:] = 1e-5
+            np.testing.assert_array_less(np.abs(got - wanted), atol, err_msg=path)
         moved = max(np.abs(a - b).max() for a, b in zip(after, before, strict=True))
         assert moved == 0 if step == 0 else moved > 1e-3

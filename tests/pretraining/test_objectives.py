@@ -201,6 +201,33 @@ def test_no_gradient_from_discriminator_to_generator(name):
         assert gradient.any() == (id(variable) not in own), variable.path
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["electra_15", "all_tokens_mlm"])
+def test_trains_saves_and_loads(name, tmp_path):
+    """The loss falls; loaded models and parts stay tied and train identically."""
+    model = electra(question=QUESTIONS[name])
+    model.compile(optimizer=et.training.AdamW(3e-3))
+    data = tiny.dataset(10)
+    before = tiny.scores(model, data)
+    model.fit(data, epochs=3, verbose=0, shuffle=False)
+    after = tiny.scores(model, data)
+    own = model.objective.loss_metric.name
+    assert after[own] < before[own]
+    batch = tiny.batch()
+    model.save(tmp_path / "electra.keras")
+    loaded = keras.saving.load_model(tmp_path / "electra.keras")
+    assert loaded.generator.encoder.embeddings is loaded.discriminator.embeddings
+    assert int(loaded.optimizer.iterations) == int(loaded.step) == 30
+    for each in (model, loaded):
+        each.fit(tiny.dataset(2), verbose=0, shuffle=False)
+    for a, b in zip(model.trainable_variables, loaded.trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-7)
+    for part, saved in model.artifacts().items():
+        saved.save(tmp_path / f"{part}.keras")
+        again = keras.saving.load_model(tmp_path / f"{part}.keras")
+        np.testing.assert_array_equal(again(batch), saved(batch))
+
+
 def test_a_head_keeps_its_tie_and_its_model_takes_the_inputs_of_encoders(tmp_path):
     """A loaded head shares the table of the loaded discriminator.
 
@@ -298,7 +325,7 @@ def test_leaving_rows_returns_their_own_tokens():
     assert (other != left).mean() > 0.2
 
 
-def test_joint_loss_is_the_weighted_sum_and_its_metrics_are_both():
+def test_joint_loss_is_the_weighted_sum_and_its_metrics_are_both(tmp_path):
     sampler = LeaveRows(GreedySampler(), 0.5)
     model = electra(question=joint, sampler=sampler)
     logs = tiny.scores(model, tiny.dataset(3))
@@ -314,3 +341,8 @@ def test_joint_loss_is_the_weighted_sum_and_its_metrics_are_both():
     )
     assert float(sum(terms)) == pytest.approx(logs["loss"], rel=1e-5)
     assert isinstance(model.detector(), et.ReplacedTokenDetector)
+    model.save(tmp_path / "electra.keras")
+    loaded = keras.saving.load_model(tmp_path / "electra.keras")
+    assert loaded.sampler.share == 0.5
+    assert loaded.objective.weight == 2.0
+    assert tiny.scores(loaded, [batch]) == logs
