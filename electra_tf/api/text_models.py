@@ -227,12 +227,14 @@ class TokenClassifier(TextModel):
         errors.
         """
         names = label_names(tags, "tags", 2)
+        metric = metric or ("f1" if "O" in names else "accuracy")
+        check_choice("metric", metric, ("f1", "accuracy"))
         (kind,) = cls.kinds
         options = with_recipe(preset, kind, {"head_dropout": head_dropout, **options})
         settings = {
             "labels": names,
             "fallback": "O" if "O" in names else names[0],
-            "main_metric": metric or ("f1" if "O" in names else "accuracy"),
+            "main_metric": metric,
             "dropout": options.pop("head_dropout", 0.1),
         }
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
@@ -330,7 +332,8 @@ class QuestionAnswering(TextModel):
         columns = y if isinstance(y, Mapping) else {"answer": y}
         if "answer" not in columns:
             raise UserError(
-                f"The labels need a column answer; there are {', '.join(columns)}."
+                "The labels need a column answer; the columns are "
+                f"{', '.join(columns)}."
             )
         answers = [
             text_of(value, f"answers (row {row})")

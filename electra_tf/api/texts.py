@@ -40,10 +40,12 @@ def columns_of(
         if rows and all(isinstance(row, Mapping) for row in rows):
             texts = {name: [row.get(name) for row in rows] for name in names}
         elif rows and not words and all(isinstance(row, tuple | list) for row in rows):
-            if short := [n for n, row in enumerate(rows) if len(row) != len(rows[0])]:
-                raise UserError(
-                    f"Row {short[0]} and row 0 have different numbers of texts."
-                )
+            for number, row in enumerate(rows):
+                if len(row) != len(rows[0]):
+                    raise UserError(
+                        f"Row {number} has {len(row)} texts, and row 0 has "
+                        f"{len(rows[0])}."
+                    )
             texts = tuple(zip(*rows, strict=True))
         else:
             texts = ([],) * len(names) if not rows else (rows,)
