@@ -46,6 +46,7 @@ from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
 from electra_tf.folders.pretraining import completion
 from electra_tf.folders.settings import CONFIG
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor, string_tensor
@@ -215,7 +216,7 @@ class TextModel(TaskModel):
         self.preprocessor = Preprocessor(self._task, self.tokenizer, max_seq_length)
         self._vectors = SentenceVectors(encoder, self.tokenizer, max_seq_length)
         # Not a cached property: Keras reads all properties when it saves a model.
-        self._predictor: tuple[int | None, Predictor] | None = None
+        self._predictor: tuple[Any, Predictor] | None = None
         # The last error of a generator of batches.
         self._error: Exception | None = None
 
@@ -334,6 +335,17 @@ class TextModel(TaskModel):
         """
         with self.distribute_strategy.scope():
             super().enable_lora(rank)
+            self.compile_default()
+
+    def quantize(
+        self, mode: str | None = None, config: Any = None, **kwargs: Any
+    ) -> None:
+        """Makes the encoder's weights int8, and compiles with the defaults.
+
+        See ``TextEncoder``. Compile the model after this call for other settings.
+        """
+        with self.distribute_strategy.scope():
+            super().quantize(mode, config, **kwargs)
             self.compile_default()
 
     def merge_lora(self) -> Self:
@@ -805,12 +817,12 @@ class TextModel(TaskModel):
         ``verbose="auto"`` shows no progress. Use ``predict_proba`` for probabilities
         and ``predict_on_batch`` for logits as arrays.
         """
-        rank = self.encoder.lora_rank
-        if self._predictor is None or self._predictor[0] != rank:
+        key = self.encoder.lora_rank, modes(self)
+        if self._predictor is None or self._predictor[0] != key:
             module = export.ServingModule(
                 self, self._task, self.tokenizer, self.max_seq_length
             )
-            self._predictor = rank, Predictor(module)
+            self._predictor = key, Predictor(module)
         _, predictor = self._predictor
         size = checked_batch_size(batch_size)
         batches = list(sliced(self._columns(x, size, steps), size))

@@ -17,6 +17,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.quantization import modes
 from electra_tf.tasks.base import Rows, check_choice
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
@@ -275,8 +276,8 @@ class SentenceVectors:
             return np.zeros([0, self._encoder.hidden_size], np.float32)
         inputs, numbers = encode_texts(self._tokenizer, columns, self._length)
         rows = Rows(inputs, {}, numbers, pad_id=self._tokenizer.vocabulary.pad_id)
-        # A trace without LoRA ignores its factors.
-        key = pooling, layer, self._encoder.lora_rank
+        # A trace keeps its weights, without new factors of LoRA or new int8 kernels.
+        key = pooling, layer, self._encoder.lora_rank, modes(self._encoder)
         if key not in self._traced:
             self._traced[key] = self._trace(pooling, layer)
         return np.stack(Outputs(self._traced[key], batch_size)(rows))

@@ -152,7 +152,8 @@ def check_sizes(
     variables = held // _HDF5_VARIABLE if variables is None else variables
     for config in _configs(description):
         sizes = {n: abs(value) for n, value in config.items() if type(value) is int}
-        fewest += _fewest_weights(sizes)
+        # int8 weights have half of the bytes.
+        fewest += _fewest_weights(sizes) // (2 if config.get("quantization") else 1)
         blocks += sizes.get("num_layers", 0)
         if _WEIGHT * fewest > held or _BLOCK_VARIABLES * blocks > variables:
             raise UserError(f"it is too small for the sizes in its config, {sizes}")

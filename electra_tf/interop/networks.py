@@ -26,6 +26,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.quantization import modes
 from electra_tf.pretraining import (
     MaskedLM,
     ReplacedTokenDetection,
@@ -266,6 +267,8 @@ def encoder_tower(
             f"direction {encoder.direction} and the LayerNorm epsilons "
             f"{sorted(epsilons)}; only gelu, both and {_EPSILON} can be converted."
         )
+    if any(modes(encoder)):
+        raise UserError(f"{source} is quantized: convert the model before quantize.")
     if encoder.lora_rank:
         encoder = encoder.merge_lora()
     heads = {} if head is None else values(head_variables(head))

@@ -84,7 +84,8 @@ def traced_for_all(pattern: keras.layers.Layer) -> Callable:
 
     ``call(layer, ...)`` returns ``layer(...)``. In a graph the trace takes the weights
     of each layer as arguments. TensorFlow inlines the calls, so results are
-    bit-identical. Eager calls run the layer itself.
+    bit-identical. Eager calls run the layer itself, and so do calls of quantized
+    layers, which may differ from each other.
     """
 
     @functools.partial(tf.function, autograph=False)
@@ -94,7 +95,8 @@ def traced_for_all(pattern: keras.layers.Layer) -> Callable:
             return pattern(*args, **kwargs)
 
     def call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        if tf.executing_eagerly():
+        is_float = not (layer.quantization_mode or pattern.quantization_mode)
+        if tf.executing_eagerly() or not is_float:
             return layer(*args, **kwargs)
         # Gradients of a replica do not reach mirrored variables passed as arguments.
         values = [tf.convert_to_tensor(weight.value) for weight in layer.weights]

@@ -10,11 +10,14 @@ Letters: B batch, S sequence, V vocabulary, E embedding size. In every call,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.layers import fused, plain, weights
+from electra_tf.layers.quantization import QuantizableLayer
 from electra_tf.layers.randomness import check_rate, check_seed, known_shape
 from electra_tf.layers.serialization import Serializable
 
@@ -31,7 +34,7 @@ _TAKEN_OVER = (
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TextEmbedding(Serializable, keras.layers.Layer):
+class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
     """Sum of word, segment and position embeddings, LayerNorm, dropout.
 
     Its tables are the variables ``word_embeddings`` [V, E], ``position_embeddings``
@@ -50,6 +53,11 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         >>> table(ids, segment_ids=ids * 0).shape
         TensorShape([1, 3, 16])
     """
+
+    int8_weights = ("word_embeddings",)
+    int8_axis = -1
+    # Whether other embeddings read the tables, which then stay float.
+    is_shared = False
 
     def __init__(
         self,
@@ -92,6 +100,15 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         for name, count in zip(TABLES, rows, strict=True):
             self._add_table(name, count)
         self.gamma, self.beta = weights.add_layer_norm(self, "layer_norm", self.size)
+        if self.quantization_mode:
+            self._make_int8()
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Makes the word table int8; a table that is shared stays float."""
+        if self.is_shared:
+            # Keras warns and goes on with other layers.
+            raise NotImplementedError(f"{self.name} stays float: it shares tables.")
+        super().quantize(*args, **kwargs)
 
     def _add_table(self, name: str, rows: int) -> None:
         initializer = weights.truncated_normal
@@ -166,7 +183,11 @@ class TextEmbedding(Serializable, keras.layers.Layer):
 
     def _pick(self, name: str, rows: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Applies ``rows`` to the named table; returns float32."""
-        return tf.cast(rows(tf.convert_to_tensor(getattr(self, name))), tf.float32)
+        table = getattr(self, name)
+        values = tf.cast(rows(tf.convert_to_tensor(table)), tf.float32)
+        if not hasattr(table, "scale"):
+            return values
+        return values / tf.expand_dims(rows(tf.convert_to_tensor(table.scale)), -1)
 
     def word_table(self) -> tf.Tensor:
         """Returns the word table, float32 [V, E], with gradients."""
@@ -184,6 +205,8 @@ class TextEmbedding(Serializable, keras.layers.Layer):
         self.beta.assign(source.beta)
 
     def _set_table(self, name: str, values: tf.Tensor) -> None:
+        if hasattr(getattr(self, name), "scale"):
+            raise UserError(f"{self.name} is int8: copy into float embeddings.")
         getattr(self, name).assign(values)
 
 
@@ -196,6 +219,7 @@ class _BorrowingEmbedding(TextEmbedding):
         # Not in build, which opens a name scope: the lender's paths must not change.
         if not lender.built:
             lender.build()
+        self.is_shared = lender.is_shared = True
         # A closure, because Keras would track the lender's variables in this layer.
         self._lender = lambda: lender
 

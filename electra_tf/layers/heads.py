@@ -34,6 +34,8 @@ class Dropout(Serializable, keras.layers.Layer):
     def __init__(self, rate: float, **kwargs):
         super().__init__(**kwargs)
         self.rate = check_rate(rate, "rate")
+        # Keras quantizes a model only if all layers are built.
+        self.built = True
 
     def call(
         self,

@@ -10,6 +10,7 @@ import h5py
 import keras
 
 from electra_tf.errors import UserError
+from electra_tf.layers.quantization import modes
 from electra_tf.layers.serialization import fresh_copy
 from electra_tf.layers.weights import check_positive
 
@@ -23,12 +24,14 @@ class LoraModel:
         """Freezes the encoder, except for new factors at all kernels of its blocks.
 
         Outputs stay the same until the factors are trained. Compile the model after
-        this call. Raises ValueError if LoRA is enabled already.
+        this call. Raises ValueError if LoRA is enabled already or weights are int8.
         """
         check_positive(rank=rank)
         encoder = getattr(self, "encoder", self)
         if encoder.lora_rank:
             raise UserError(f"LoRA is enabled already, of rank {encoder.lora_rank}.")
+        if any(modes(encoder)):
+            raise UserError("The encoder is int8: train LoRA, merge it, then quantize.")
         encoder.lora_rank = rank
         # A layer that is not trainable has no trainable variables.
         encoder.trainable = False

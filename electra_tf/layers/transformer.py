@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from electra_tf.layers import fused, packing, plain, weights
 from electra_tf.layers.compilation import traced_for_all
+from electra_tf.layers.quantization import QuantizableLayer, QuantizationInConfig
 from electra_tf.layers.randomness import (
     check_rate,
     check_seed,
@@ -38,7 +39,7 @@ def check_heads(hidden_size: int, num_heads: int) -> None:
         )
 
 
-class BlockOptions(Serializable):
+class BlockOptions(QuantizationInConfig, Serializable):
     """Arguments shared by a block, a stack of blocks and an encoder.
 
     Args:
@@ -77,7 +78,7 @@ class BlockOptions(Serializable):
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
-class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
+class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer):
     """Self-attention and a feed-forward network, each with residual and LayerNorm.
 
     Args:
@@ -91,6 +92,13 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         >>> block(tf.zeros([1, 5, 32]), tf.ones([1, 5])).shape
         TensorShape([1, 5, 32])
     """
+
+    int8_weights = (
+        "qkv_kernel",
+        "attention_output_kernel",
+        "intermediate_kernel",
+        "output_kernel",
+    )
 
     def __init__(self, intermediate_size: int, num_heads: int, **kwargs: Any):
         super().__init__(**kwargs)
@@ -120,6 +128,8 @@ class TransformerEncoderBlock(BlockOptions, keras.layers.Layer):
         self.output_gamma, self.output_beta = weights.add_layer_norm(
             self, "output_layer_norm", size
         )
+        if self.quantization_mode:
+            self._make_int8()
 
     def _add_dense(self, name: str, shape: tuple[int, int]) -> weights.Pair:
         return weights.add_dense(
@@ -253,6 +263,9 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         """Builds the blocks; ``hidden_shape`` is not needed."""
         for block in self.blocks:
             block.build((None, None, self.hidden_size))
+
+    def _int8_layers(self) -> list[TransformerEncoderBlock]:
+        return self.blocks
 
     def call(
         self,

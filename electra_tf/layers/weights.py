@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.layers.quantization import int8_matmul
 from electra_tf.layers.serialization import Serializable
 
 # A kernel and its bias, or a scale and a shift.
@@ -97,6 +98,8 @@ def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
 
     Adds the product with the kernel's ``lora`` factors (``lora``), if there are any.
     """
+    if hasattr(kernel, "scale"):
+        return int8_matmul(inputs, kernel)
     product = tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
     if not hasattr(kernel, "lora"):
         return product

@@ -20,6 +20,7 @@ import tensorflow as tf
 from electra_tf import files
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
+from electra_tf.layers.quantization import modes
 from electra_tf.serving import onnx_graph
 from electra_tf.tasks.heads import TaskModel, Tensors, fresh_copy
 
@@ -300,6 +301,8 @@ def export_litert(
     except ImportError:
         # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
+    if any(modes(model)):
+        raise UserError("Export the float model to LiteRT with precision='int8'.")
     module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
         signature = module.function().get_concrete_function()

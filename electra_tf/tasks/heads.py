@@ -17,6 +17,7 @@ from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.lora import LoraModel
 from electra_tf.layers.plain import gelu
+from electra_tf.layers.quantization import modes
 from electra_tf.layers.replicas import DistributedFit, seed_of_rows
 from electra_tf.layers.serialization import Serializable, fresh_copy
 from electra_tf.layers.weights import add_dense
@@ -201,7 +202,7 @@ class TaskModel(
         super().__init__(name=name, **kwargs)
         self.encoder = encoder
         self.head = head
-        self._inference: tuple[int | None, Any] | None = None
+        self._inference: tuple[Any, Any] | None = None
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed, name="task_dropout")
         reads = getattr(head, "reads", "all")
@@ -242,12 +243,12 @@ class TaskModel(
     @property
     def inference(self) -> tf.types.experimental.PolymorphicFunction:
         """``infer`` as a function, traced once for all lengths and signatures."""
-        # A trace without LoRA ignores its factors.
-        rank = self.encoder.lora_rank
-        if self._inference is None or self._inference[0] != rank:
+        # A trace keeps its weights, without new factors of LoRA or new int8 kernels.
+        key = self.encoder.lora_rank, modes(self)
+        if self._inference is None or self._inference[0] != key:
             specs = [tensor_specs(ENCODER_INPUTS, {})]
             function = tf.function(self.infer, input_signature=specs, autograph=False)
-            self._inference = rank, function
+            self._inference = key, function
         return self._inference[1]
 
     def reset_seed(self, seed: int) -> None:

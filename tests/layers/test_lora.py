@@ -88,8 +88,3 @@ def test_only_factors_are_trained_and_saved(adapted, tmp_path):
         encoder().save_lora_weights(path)
     with pytest.raises(ValueError, match="must end with"):
         adapted.save_lora_weights(tmp_path / "mine.h5")
-
-
-def test_quantize_refuses(adapted):
-    with pytest.raises(ValueError, match="no int8 kernels"):
-        adapted.quantize("int8")

@@ -1,0 +1,193 @@
+"""``quantize("int8")`` against Keras's Dense and Embedding of the same weights."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.quantizers import Int8QuantizationConfig
+
+import electra_tf as et
+from electra_tf.interop.networks import encoder_tower
+from electra_tf.layers.quantization import modes
+from electra_tf.layers.weights import matmul
+from tests import tiny
+from tests.layers.helpers import check_config, randomize
+
+IDS = tf.constant([[2, 7, 9, 3, 0], [2, 8, 3, 5, 3]])
+MASK = tf.cast(IDS > 0, tf.int32)
+INPUTS = {"input_ids": IDS, "input_mask": MASK, "segment_ids": tf.zeros_like(IDS)}
+NAMES = [f"{n}_kernel" for n in ("qkv", "attention_output", "intermediate", "output")]
+FLOAT_ROWS = Int8QuantizationConfig(activation_quantizer=None)
+TEXTS = ["A lovely film.", "Long, dull and badly acted."]
+
+
+def encoder(**options):
+    keras.utils.set_random_seed(1)
+    table = et.layers.TextEmbedding(tiny.VOCAB, 12, max_positions=8, name="embeddings")
+    made = tiny.encoder(table, name="encoder", **options)
+    randomize(made.weights, stddev=0.1)
+    return made
+
+
+def around(made):
+    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in INPUTS}
+    return keras.Model(inputs, keras.layers.Dense(2)(made(inputs)))
+
+
+def check_close(ours, theirs, least=0.99):
+    ours, theirs = np.float32(ours), np.float32(theirs)
+    lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
+    assert np.min(np.sum(ours * theirs, axis=-1) / lengths) > least
+
+
+def int8_names(model):
+    return [v.name for v in model.weights if v.dtype == "int8"]
+
+
+@pytest.mark.parametrize("config", [None, FLOAT_ROWS])
+def test_weights_and_products_are_those_of_keras(config):
+    made = encoder()
+    before, block, table = made(INPUTS), made.transformer.blocks[1], made.embeddings
+    floats = {name: getattr(block, name).numpy() for name in NAMES}
+    words = table.word_embeddings.numpy()
+    made.quantize("int8", config=config)
+    check_close(made(INPUTS), before)
+    assert sorted(int8_names(made)) == sorted(["word_embeddings", *NAMES * 2])
+    for name, kernel in floats.items():
+        dense = keras.layers.Dense(kernel.shape[1], use_bias=False)
+        dense.build((None, kernel.shape[0]))
+        dense.set_weights([kernel])
+        dense.quantize("int8", config=config)
+        ours, results = getattr(block, name), []
+        np.testing.assert_array_equal(ours, dense.kernel)
+        np.testing.assert_array_equal(ours.scale, dense.kernel_scale)
+        rows = tf.random.stateless_normal([7, kernel.shape[0]], [1, 2])
+        for multiply in (lambda rows, ours=ours: matmul(rows, ours), dense):
+            with tf.GradientTape() as tape:
+                tape.watch(rows)
+                product = multiply(rows)
+            results.append([product, tape.gradient(product, rows)])
+        for our_result, expected in zip(*results, strict=True):
+            np.testing.assert_allclose(our_result, expected, atol=1e-6, rtol=1e-6)
+    embedding = keras.layers.Embedding(*words.shape)
+    embedding.build()
+    embedding.set_weights([words])
+    embedding.quantize("int8")
+    np.testing.assert_array_equal(table.word_embeddings, embedding.embeddings)
+    np.testing.assert_allclose(table.words(IDS), embedding(IDS), rtol=1e-6)
+    all_words = embedding(tf.range(tiny.VOCAB))
+    np.testing.assert_allclose(table.word_table(), all_words, rtol=1e-6)
+
+
+def test_saved_models_stay_quantized(tmp_path):
+    part, whole, functional = encoder(), encoder(), around(encoder())
+    # Each layer keeps its own configuration.
+    part.quantize("int8", filters="layer_1")
+    part.quantize(config=FLOAT_ROWS, filters="embeddings")
+    whole.quantize("int8")
+    functional.quantize("int8")
+    assert len(set(modes(part))) == len(set(modes(whole))) == 2
+    for model in (part, whole, functional):
+        path = tmp_path / f"{model.name}.keras"
+        model.save(path)
+        again = keras.saving.load_model(path)
+        np.testing.assert_array_equal(again(INPUTS), model(INPUTS))
+        assert modes(again) == modes(model)
+    check_config(part)
+    stack = et.layers.TransformerEncoder(1, 32, 2, 64)
+    stack.build()
+    stack.blocks[0].quantize(config=FLOAT_ROWS)
+    again = check_config(stack)
+    again.set_weights(stack.get_weights())
+    call = tf.random.stateless_normal([2, 5, 32], [1, 2]), MASK
+    np.testing.assert_array_equal(again(*call), stack(*call))
+    model = encoder(dtype="mixed_bfloat16")
+    model.quantize("int8")
+    model.export(tmp_path / "saved", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "saved")
+    check_close(loaded.serve(INPUTS), model(INPUTS), 0.999)
+
+
+def test_text_classifier(tmp_path):
+    model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+    before, vectors = model.predict_proba(TEXTS), model.encode(TEXTS)
+    kernels = [getattr(b, n) for b in model.encoder.transformer.blocks for n in NAMES]
+    size = sum(kernel.numpy().nbytes for kernel in kernels)
+    model.quantize("int8")
+    kernels = [v for v in model.encoder.weights if v.name in NAMES]
+    assert sum(kernel.numpy().nbytes for kernel in kernels) == size / 4
+    after, head = model.predict_proba(TEXTS), model.head.kernel
+    assert 0 < np.abs(after - before).max() < 0.05
+    assert head.dtype == "float32"
+    check_close(model.encode(TEXTS), vectors)
+    model.save(tmp_path / "mine.keras")
+    again = et.load(tmp_path / "mine.keras")
+    model.export(tmp_path / "saved")
+    for loaded in (again, et.load(tmp_path / "saved")):
+        served = [answer["probabilities"] for answer in loaded.predict(TEXTS)]
+        served = [[row["bad"], row["good"]] for row in served]
+        np.testing.assert_allclose(served, after, atol=1e-5)
+    for call in (
+        lambda: model.export(tmp_path / "mine.tflite", format="litert"),
+        lambda: model.save_to_preset(tmp_path / "preset"),
+    ):
+        with pytest.raises(ValueError, match=r"float model to LiteRT|is quantized"):
+            call()
+
+
+@pytest.mark.parametrize("filters", [None, "layer_1|embeddings"])
+def test_training_changes_float_weights_only(filters):
+    model = et.tasks.TaskModel(encoder(), et.tasks.ClassificationHead(32, 2))
+    before = model.inference(INPUTS)
+    model.quantize("int8", filters=filters)
+    assert 0 < np.abs(model.inference(INPUTS) - before).max() < 0.1
+    # Keras sets the attribute of all trainable variables.
+    model.encoder.trainable = False
+    model.encoder.trainable = True
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    block = model.encoder.transformer.blocks[1]
+    values = [(v, v.numpy()) for v in [*block.weights, model.head.kernel]]
+    model.fit(INPUTS, np.array([0, 1]), verbose=0)
+    for variable, value in values:
+        is_fixed = variable.path.removesuffix("_scale").endswith(tuple(NAMES))
+        is_fixed &= variable is not model.head.kernel
+        assert np.array_equal(variable, value) == is_fixed
+
+
+def test_refusals():
+    made, lora = encoder(), encoder()
+    for mode in ("int4", "float8"):
+        with pytest.raises(ValueError, match=f"mode is '{mode}': .* only 'int8'"):
+            made.quantize(mode)
+    for mode, message in {"int5": "Invalid", "gptq": "GPTQConfig"}.items():
+        with pytest.raises(ValueError, match=message):
+            made.quantize(mode)
+    lora.enable_lora(2)
+    for model in (lora, around(lora)):
+        with pytest.raises(ValueError, match=r"is enabled: call merge_lora\(\)"):
+            model.quantize("int8")
+    made.quantize("int8")
+    np.testing.assert_array_equal(made.merge_lora()(INPUTS), made(INPUTS))
+    for call, message in {
+        lambda: made.quantize("int8"): "already quantized",
+        lambda: made.enable_lora(2): "is int8: train LoRA, merge it",
+        lambda: encoder_tower(made, "mine"): "mine is quantized: convert the model",
+        lambda: made.take_over(encoder()): "embeddings is int8",
+        lambda: encoder().take_over(made): "expecting",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_shared_tables_stay_float():
+    lender = encoder()
+    own = et.layers.SharedWordEmbedding(lender.embeddings, name="own")
+    for model in (lender, tiny.encoder(own, name="borrower")):
+        with pytest.warns(UserWarning, match="stays float: it shares tables"):
+            model.quantize("int8")
+        assert int8_names(model) == NAMES * 2
+    model = tiny.electra(num_layers=1)
+    model.quantize("int8")
+    assert sorted(int8_names(model)) == sorted(["word_embeddings", *NAMES * 2])
+    model.compile("sgd")
+    model.fit(tiny.dataset(2), verbose=0)
