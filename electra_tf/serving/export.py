@@ -301,8 +301,7 @@ def export_litert(
     except ImportError:
         # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
-    if any(modes(model)):
-        raise UserError("Export the float model to LiteRT with precision='int8'.")
+    _check_float(model)
     module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
         signature = module.function().get_concrete_function()
@@ -350,6 +349,7 @@ def export_onnx(
         True
     """
     require_onnx()
+    _check_float(model)
     import onnxruntime
     import tf2onnx
 
@@ -399,6 +399,12 @@ def _quantized(model: Any, head: str) -> bytes:
         finally:
             logging.disable(disabled)
         return path.read_bytes()
+
+
+def _check_float(model: keras.Model) -> None:
+    """Raises ValueError after ``quantize``: the formats have other int8 products."""
+    if any(modes(model)):
+        raise UserError("Export the model before quantize, with precision='int8'.")
 
 
 def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
