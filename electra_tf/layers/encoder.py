@@ -53,7 +53,7 @@ class ExportsTokenInputs:
         other than "int8" or if LoRA is enabled. Other weights stay float, except for
         Keras's layers. Compile the model after this call. On a CPU, TensorFlow's int8
         product is slower than float32: use LiteRT or ONNX files for speed, or
-        ``Int8QuantizationConfig(activation_quantizer=None)``, which keeps the speed.
+        ``Int8QuantizationConfig(activation_quantizer=None)``, about as fast as float32.
         """
         check_without_lora(self)  # Before the first layer becomes int8.
         super().quantize(mode, config, **kwargs)
