@@ -17,6 +17,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
@@ -440,12 +441,12 @@ def _pack(
     body = tf.RaggedTensor.from_value_rowids(
         pieces.values, tf.repeat(row, sizes), tf.reduce_sum(num_rows)
     )
-    vocabulary = tokenizer.vocabulary
-    ends = tf.ones([body.nrows(), 1], tf.int32)
-    framed = [ends * vocabulary.cls_id, body, ends * vocabulary.sep_id]
     first = 1 + tf.cumsum(sizes, exclusive=True) - tf.gather(body.row_starts(), row)
     first = tf.where(sizes > 0, first, 0)
-    input_ids = tf.concat(framed, axis=1)
+    vocabulary = tokenizer.vocabulary
+    input_ids, _ = tf_text.combine_segments(
+        [body], vocabulary.cls_id, vocabulary.sep_id
+    )
     return input_ids, words.with_values(row), words.with_values(first), num_rows
 
 
