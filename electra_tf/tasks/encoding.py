@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Ragged
@@ -127,10 +127,9 @@ def encode_texts(
 
     ``texts`` are one list, or two for pairs.
     """
-    columns = [[text.encode("utf-8", "ignore") for text in column] for column in texts]
     batches, owners = [], []
-    for start in range(0, len(columns[0]), _BATCH):
-        parts = [tf.constant(column[start : start + _BATCH]) for column in columns]
+    for start in range(0, len(texts[0]), _BATCH):
+        parts = [string_tensor(column[start : start + _BATCH]) for column in texts]
         *packed, text = _encode(tokenizer, parts, max_seq_length, long_texts)
         batches.append(packed)
         owners.append(text.numpy() + start)

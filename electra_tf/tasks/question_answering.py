@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from electra_tf import files
-from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics, span_head, squad
@@ -63,8 +63,8 @@ class QuestionAnswering(Task):
 
     Attributes:
         unanswerable: whether questions may have no answer (SQuAD 2.0).
-        answerability: whether the model predicts answerability. The original code also
-            does for SQuAD 1.1.
+        answerability: whether the model predicts answerability, as the original code
+            does even for SQuAD 1.1.
         null_threshold: no-answer logit above which the answer is empty.
         max_query_length: maximum word pieces per question.
         doc_stride: word pieces between the starts of neighboring windows.
@@ -377,8 +377,8 @@ class QuestionAnswering(Task):
             columns = self.windows(
                 tokenizer,
                 max_seq_length,
-                tf.constant([squad.encoded(example.question) for example in chosen]),
-                tf.constant([squad.encoded(context) for context in contexts]),
+                string_tensor(example.question for example in chosen),
+                string_tensor(contexts),
                 tf.constant([numbers[e.context] for e in chosen], tf.int64),
             )
             for name, column in columns.items():
