@@ -47,7 +47,7 @@ _SIZES = {
     "intermediate_size": "intermediate_dim",
     "dropout": "dropout",
 }
-# Paths of a backbone's variables. The patterns are applied in this order.
+# Paths of a backbone's variables.
 _STYLE = Style(
     renamed=(
         ("embeddings/word_embeddings", "token_embedding/embeddings"),
