@@ -125,9 +125,13 @@ def _put(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
-    """Opens a file that replaces `path` if the block succeeds, for text or "wb"."""
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with replacing(path) as part, open(part, mode, **text) as file:
+    """Opens a file that replaces `path` if the block succeeds, for text or "wb".
+
+    Lone surrogates, which UTF-8 cannot encode, are written as "?".
+    """
+    text = {"encoding": "utf-8", "errors": "replace", "newline": "\n"}
+    options = {} if "b" in mode else text
+    with replacing(path) as part, open(part, mode, **options) as file:
         yield file
 
 

@@ -27,6 +27,12 @@ def test_a_file_appears_when_the_block_ends(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_lone_surrogates_do_not_prevent_writing(tmp_path):
+    files.write_text(tmp_path / "file.txt", "half \ud83d, whole \U0001f600\n")
+    written = (tmp_path / "file.txt").read_text("utf-8")
+    assert written == "half ?, whole \U0001f600\n"
+
+
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file.json"
     files.write_json(path, {"a": 1})

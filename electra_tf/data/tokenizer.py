@@ -16,6 +16,16 @@ _DELETED = r"[\x{fffd}\p{Cc}\p{Cf}\p{Co}]"
 _MANY_MARKS = r"(\p{M}{16})"
 _CAPITALS_OF_LOCALES = "\u0130\u012e\u00cc\u00cd\u0128"
 _BATCH = 1024
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def string_tensor(texts: Iterable[str]) -> tf.Tensor:
+    """Returns texts as a string tensor.
+
+    U+FFFD replaces lone surrogates, which UTF-8 cannot encode: words and offsets stay.
+    """
+    valid = [_LONE_SURROGATES.sub("\ufffd", text).encode() for text in texts]
+    return tf.constant(valid, tf.string)
 
 
 class WordPiece(tf.Module):

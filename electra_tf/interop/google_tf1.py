@@ -46,7 +46,7 @@ def detect(source: Source) -> bool:
     try:
         _, names = read_variables(prefix, re.compile(".*"))
     except UserError:
-        # Other programs also write *.index files, such as those of faiss.
+        # Other programs, such as faiss, also write *.index files.
         folder = Path(source.path)
         if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
             return False
@@ -87,7 +87,7 @@ def read_variables(
         names = sorted(reader.get_variable_to_shape_map())
         others = list(filter(skipped.fullmatch, names))
         arrays = {n: reader.get_tensor(n) for n in names if n not in others}
-    except Exception as error:  # The reader raises many builtin types.
+    except Exception as error:  # The reader raises errors of many types.
         reason = cli.reason(error)
         raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
     return arrays, others

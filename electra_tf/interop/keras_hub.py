@@ -16,7 +16,8 @@ from electra_tf import files
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.interop.networks import EMBEDDINGS, Imported, Sizes, Source, Tower
+from electra_tf.interop.names import Row, Style
+from electra_tf.interop.networks import Imported, Sizes, Source, Tower
 
 NAME = "keras_hub"
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -46,6 +47,25 @@ _SIZES = {
     "intermediate_size": "intermediate_dim",
     "dropout": "dropout",
 }
+# Paths of a backbone's variables.
+_STYLE = Style(
+    renamed=(
+        ("embeddings/word_embeddings", "token_embedding/embeddings"),
+        ("embeddings/position_embeddings", "position_embedding/embeddings"),
+        ("embeddings/token_type_embeddings", "segment_embedding/embeddings"),
+        ("embeddings/LayerNorm", "embeddings_layer_norm"),
+        ("embeddings_project/", "embeddings_projection/"),
+        ("encoder/layer_", "transformer_layer_"),
+        ("attention/self/", "self_attention_layer/"),
+        ("attention/output/dense", "self_attention_layer/attention_output"),
+        ("attention/output/LayerNorm", "self_attention_layer_norm"),
+        ("intermediate/dense", "feedforward_intermediate_dense"),
+        ("/output/dense", "/feedforward_output_dense"),
+        ("/output/LayerNorm", "/feedforward_layer_norm"),
+    ),
+    flip=False,
+)
+_POOLER = ("pooled_dense/kernel", "pooled_dense/bias")
 
 
 def detect(source: Source) -> bool:
@@ -83,17 +103,29 @@ def read(source: Source) -> Imported:
 
 
 def _tower(backbone: keras.Model) -> Tower:
-    arrays = {}
-    for name, variables in _variables(backbone).items():
-        # One kernel here holds query, key and value, with the heads side by side.
-        parts = [np.asarray(variable.numpy(), np.float32) for variable in variables]
-        if name.endswith(("qkv_kernel", "qkv_bias")):
-            parts = [part.reshape([*part.shape[:-2], -1]) for part in parts]
-        elif name.endswith("attention_output_kernel"):
-            parts = [part.reshape([-1, part.shape[-1]]) for part in parts]
-        arrays[name] = np.concatenate(parts, axis=-1)
     known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
-    return Tower(Sizes(**known, attention_dropout=backbone.dropout), arrays, {})
+    sizes = Sizes(**known, attention_dropout=backbone.dropout)
+    arrays = {}
+    for row, variables in _variables(backbone, sizes):
+        # Attention weights have an additional axis of heads.
+        parts = [np.reshape(x.numpy(), row.their_shape) for x in variables]
+        arrays[row.ours] = row.join(parts).astype(np.float32)
+    return Tower(sizes, arrays, {})
+
+
+def _variables(
+    backbone: keras.Model, sizes: Sizes
+) -> list[tuple[Row, list[keras.Variable]]]:
+    """Returns the rows of an encoder with the variables that hold their arrays."""
+    variables = {variable.path: variable for variable in backbone.weights}
+    rows = _STYLE.encoder(sizes)
+    known = {*_POOLER, *(name for row in rows for name in row.theirs)}
+    if different := sorted(variables.keys() ^ known):
+        raise UserError(
+            f"This version of keras-hub has another {CLASS_NAME}; different variables "
+            f"are {', '.join(different[:5])}."
+        )
+    return [(row, [variables[name] for name in row.theirs]) for row in rows]
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
@@ -102,17 +134,18 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     ``ElectraBackbone`` and ``ElectraTokenizer`` of ``keras_hub.models`` load it with
     ``from_preset(folder)``. Raises ValueError if the special tokens have other names.
     """
-    hub, vocabulary, known = _hub(), model.vocabulary, vars(model.main.sizes)
+    hub, vocabulary, sizes = _hub(), model.vocabulary, model.main.sizes
     if vocabulary.special_tokens != SPECIAL_TOKENS:
         raise UserError(
             "keras-hub's ElectraTokenizer needs the special tokens to be called "
             f"[PAD], [UNK], [CLS], [SEP] and [MASK], not {vocabulary.special_tokens}."
         )
     backbone = hub.models.ElectraBackbone(
-        **{theirs: known[ours] for ours, theirs in _SIZES.items()}, dtype="float32"
+        **{theirs: getattr(sizes, ours) for ours, theirs in _SIZES.items()},
+        dtype="float32",
     )
-    for name, variables in _variables(backbone).items():
-        parts = np.split(model.main.encoder[name], len(variables), axis=-1)
+    for row, variables in _variables(backbone, sizes):
+        parts = row.split(model.main.encoder[row.ours]).values()
         for variable, part in zip(variables, parts, strict=True):
             variable.assign(part.reshape(variable.shape))
     tokenizer = hub.models.ElectraTokenizer(
@@ -129,10 +162,10 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
         '"sequence_output"[:, 0] and not "pooled_output".',
         GELU_NOTE,
     ]
-    if known["attention_dropout"] != known["dropout"]:
+    if sizes.attention_dropout != sizes.dropout:
         notes.append(
-            f"keras-hub has one dropout rate: {known['dropout']} replaces the "
-            f"attention dropout of {known['attention_dropout']}."
+            f"keras-hub has one dropout rate: {sizes.dropout} replaces the attention "
+            f"dropout of {sizes.attention_dropout}."
         )
     return tuple(notes)
 
@@ -209,39 +242,3 @@ def _hub() -> ModuleType:
     import keras_hub
 
     return keras_hub
-
-
-def _variables(backbone: keras.Model) -> dict[str, tuple[keras.Variable, ...]]:
-    """Maps each array name of ``names.Style.encoder`` to the variables that hold it."""
-    tables = {
-        "word": backbone.token_embedding.embeddings,
-        "position": backbone.position_embedding.position_embeddings,
-        "segment": backbone.segment_embedding.embeddings,
-    }
-    variables = {f"{EMBEDDINGS}{name}_embeddings": (x,) for name, x in tables.items()}
-
-    def add(name: str, *layers: keras.Layer) -> None:
-        if isinstance(layers[0], keras.layers.LayerNormalization):
-            variables[f"{name}_gamma"] = (layers[0].gamma,)
-            variables[f"{name}_beta"] = (layers[0].beta,)
-        else:
-            variables[f"{name}_kernel"] = tuple(layer.kernel for layer in layers)
-            variables[f"{name}_bias"] = tuple(layer.bias for layer in layers)
-
-    add(f"{EMBEDDINGS}layer_norm", backbone.embeddings_layer_norm)
-    if projection := getattr(backbone, "embeddings_projection", None):
-        add("embeddings_projection", projection)
-    for index, layer in enumerate(backbone.transformer_layers):
-        block, attention = f"layer_{index}/", layer._self_attention_layer
-        inputs = (attention._query_dense, attention._key_dense, attention._value_dense)
-        add(f"{block}qkv", *inputs)
-        add(f"{block}attention_output", attention._output_dense)
-        add(f"{block}attention_layer_norm", layer._self_attention_layer_norm)
-        add(f"{block}intermediate", layer._feedforward_intermediate_dense)
-        add(f"{block}output", layer._feedforward_output_dense)
-        add(f"{block}output_layer_norm", layer._feedforward_layer_norm)
-    known = {id(variable) for parts in variables.values() for variable in parts}
-    known |= {id(variable) for variable in backbone.pooled_dense.weights}
-    if unknown := [v.path for v in backbone.weights if id(v) not in known]:
-        raise UserError(f"unknown variables of an {CLASS_NAME}: {', '.join(unknown)}")
-    return variables

@@ -1,7 +1,7 @@
-"""Names and shapes of arrays here, in Google's TensorFlow 1 code and Hugging Face.
+"""Array names and shapes of this library, Google's code, Hugging Face and keras-hub.
 
-Both have the same modules. Names differ in separator and leaves, kernels in their
-orientation, which a ``Style`` describes.
+All have the same modules. A ``Style`` describes the names of a format, and whether its
+kernels are transposed.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ HEAD_SCOPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The name and shape of an array here, and the arrays that hold it elsewhere.
+    """The name and shape of our array, and the names of their arrays that form it.
 
-    Several arrays are concatenated along the columns. ``flip`` transposes kernels to
+    Their arrays are concatenated along the columns. ``flip`` transposes kernels to
     [outputs, inputs], as in PyTorch.
     """
 
@@ -54,8 +54,8 @@ class Row:
 class Style:
     """Names and kernel orientation of a format.
 
-    ``renamed`` has patterns and their replacements, which turn a name of Google's code
-    into a name of the format. ``flip`` as in ``Row``.
+    ``renamed`` has regular expressions and replacements. Applied in this order, they
+    turn a name of Google's code into a name of the format. ``flip`` is as in ``Row``.
     """
 
     renamed: tuple[tuple[str, str], ...]
@@ -86,8 +86,8 @@ class Style:
     def encoder(self, sizes: Sizes, embeddings: str = "", body: str = "") -> list[Row]:
         """Returns the rows of all arrays of an encoder.
 
-        Here and below, ``embeddings`` and ``body`` (projection, blocks) are prefixes of
-        their names. There is a projection only if the widths differ. Query, key and
+        ``embeddings`` and ``body`` are prefixes of their names; the body is projection
+        and blocks. There is a projection only if the widths differ. Query, key and
         value form one kernel [D, 3D], for one matrix product instead of three.
         """
         width, size = sizes.embedding_size, sizes.hidden_size
@@ -146,7 +146,6 @@ class Style:
 
 GOOGLE_TF1 = Style(renamed=(), flip=False)
 HUGGING_FACE = Style(
-    # Applied in this order; the last one replaces the separator.
     renamed=(
         ("_embeddings$", "_embeddings/weight"),
         ("/(kernel|gamma)$", "/weight"),
@@ -163,9 +162,8 @@ HUGGING_FACE = Style(
 def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
     """Renames our arrays to theirs; raises ValueError if an array has no row."""
     rows = list(rows)
-    homeless = sorted(arrays.keys() - {row.ours for row in rows})
-    if homeless:
-        raise UserError(f"The format has no place for {', '.join(homeless[:5])}.")
+    if unknown := sorted(arrays.keys() - {row.ours for row in rows}):
+        raise UserError(f"The format has no place for {', '.join(unknown[:5])}.")
     return {
         name: part for row in rows for name, part in row.split(arrays[row.ours]).items()
     }
@@ -230,8 +228,9 @@ class Tensors:
     ) -> Sizes:
         """Infers the sizes of an encoder from tensor shapes.
 
-        ``rates`` are dropout rates and the initializer range. ``num_heads=None`` means
-        the original's rule, hidden size // 64 and at least 1.
+        Prefixes are as in ``Style.encoder``. ``rates`` are dropout rates and the
+        initializer range. ``num_heads=None`` selects the original's rule, hidden size
+        // 64 and at least 1.
         """
         shapes = []
         for name in (

@@ -184,8 +184,8 @@ class Imported:
         if different:
             raise UserError(
                 f"{self.source}: discriminator and generator do not share their "
-                f"embeddings; {', '.join(different)} differ. They are not two halves "
-                "of one model, or it was trained untied: import one of them alone."
+                f"embeddings; {', '.join(different)} differ. They are of different "
+                "models, or the model was trained untied: import one of them alone."
             )
 
     @property

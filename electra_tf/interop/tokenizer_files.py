@@ -70,7 +70,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     config = files.read_json(config_path, {}, shape=_CONFIG)
     notes: list[str] = []
     normalizer = _normalizer(whole, folder / "tokenizer.json", notes)
-    # As in `transformers`, the config wins over the normalizer.
+    # As in `transformers`, the config takes precedence over the normalizer.
     lower_case = _first(config.get("do_lower_case"), normalizer.get("lowercase"))
     given = (config.get("strip_accents"), normalizer.get("strip_accents"))
     # `transformers` strips accents of lower-cased text by default.
@@ -122,7 +122,7 @@ def _first(*values: bool | None) -> bool | None:
 def _normalizer(
     whole: Mapping[str, Any], path: Path, notes: list[str]
 ) -> dict[str, bool | None]:
-    """Returns the settings of a ``BertNormalizer`` equivalent to a folder's.
+    """Returns the settings of the ``BertNormalizer`` that equals a folder's normalizer.
 
     Returns {} without a tokenizer.json. Appends unsupported steps to ``notes``.
     """

@@ -256,7 +256,9 @@ class NumbersModule(tf.Module):
             raise UserError(f"outputs {sorted(outputs)} instead of {sorted(expected)}.")
         expected = self._task.comparable(expected, ids.shape[1])
         outputs = self._task.comparable(outputs, ids.shape[1])
-        return max(float(np.max(np.abs(x - outputs[n]))) for n, x in expected.items())
+        # Unlike Python's max, NumPy's returns NaN if any difference is NaN.
+        differences = [np.max(np.abs(x - outputs[n])) for n, x in expected.items()]
+        return float(np.max(differences))
 
 
 def export_litert(

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
 from electra_tf import cli, files
 from electra_tf.config.commands import EvaluateConfig, PredictConfig
+from electra_tf.data.tokenizer import string_tensor
 from electra_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,12 +94,6 @@ class Predictor:
         return [_readable(dict(zip(names, row, strict=True))) for row in rows]
 
 
-def string_tensor(texts: Sequence[str]) -> tf.Tensor:
-    """Returns texts as a string tensor, without lone surrogates."""
-    # JSON can hold lone surrogates, UTF-8 cannot.
-    return tf.constant([text.encode("utf-8", "ignore") for text in texts], tf.string)
-
-
 def _in_order(loaded: Any, names: Iterable[str]) -> tuple[str, ...]:
     if hasattr(loaded, "text_order"):
         return tuple(name.decode() for name in loaded.text_order().numpy())
@@ -153,17 +147,10 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
-def _row(config: PredictConfig, text: str) -> dict[str, str]:
-    if config.context is not None:
-        return {"question": text, "context": config.context}
-    pair = {} if config.text_pair is None else {"text_pair": config.text_pair}
-    return {"text": text, **pair}
-
-
 def main(config: PredictConfig, texts: Sequence[str]) -> None:
     """Predicts all texts of the command line in batches."""
     seconds = {"text_pair": config.text_pair, "context": config.context}
-    given = [name for name, text in seconds.items() if text is not None]
+    given = {name: text for name, text in seconds.items() if text is not None}
     if config.input and (texts or given):
         raise UserError(
             "--input has all texts: leave --text_pair, --context and other texts out."
@@ -180,9 +167,10 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
 
         predict_table(config, predictor)
         return
+    first = "question" if "context" in given else "text"
     lines = iter(texts or cli.lines_of(sys.stdin))
     while chosen := list(itertools.islice(lines, config.batch_size)):
-        rows = [_row(config, text) for text in chosen]
+        rows = [{first: text, **given} for text in chosen]
         for row, answer in zip(rows, predictor(rows), strict=True):
             line = files.to_json({**row, **answer}, ensure_ascii=False)
             # Not every stream can encode lone surrogates.

@@ -162,7 +162,8 @@ class Task:
         eval_splits: labeled splits; the first one selects the model.
         test_splits: unlabeled splits to predict; missing ones are skipped.
         main_metric: name of the score that selects the model.
-        max_seq_length: default length in tokens; ``epochs`` is a default too.
+        max_seq_length: default maximum length in tokens.
+        epochs: default number of epochs.
         splits_long: whether long examples become several rows.
         tunes: whether ``tune`` needs examples held out of training.
         text_names: names of the text inputs in serving signatures.
@@ -346,7 +347,7 @@ class Task:
 
 
 def check_strings(name: str, value: Any) -> None:
-    """Raises ValueError for one string: its letters would be taken as strings."""
+    """Raises ValueError for a single string, a sequence of one-letter strings."""
     if isinstance(value, str):
         raise UserError(f"{name} must be a tuple of strings, got {value[:80]!r}.")
 

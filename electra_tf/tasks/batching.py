@@ -88,8 +88,9 @@ class TrainingOrder:
 
     Deviation: the original shuffles once and pads all rows to the full length.
 
-    ``lengths`` are the tokens of each row, [R], and ``buckets`` the padded lengths.
-    ``updates`` is the number of updates before: each call of ``fit`` has another order.
+    ``lengths`` are numbers of tokens, [R], and ``buckets`` the padded lengths.
+    ``updates`` is the number of earlier updates, so every call of ``fit`` has another
+    order.
     """
 
     lengths: np.ndarray
@@ -105,7 +106,7 @@ class TrainingOrder:
     @property
     def grouped(self) -> int:
         """Number of batches per window."""
-        # Batches of one length each are a worse sample of a small data set.
+        # With few batches, a larger window would give every batch one length.
         return min(_MOST_IN_WINDOW, max(1, self.steps_per_pass // 8))
 
     def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, int]]:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
-from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Ragged
@@ -45,20 +46,12 @@ def pack(
         kept = [tf.minimum(lengths[0], max_seq_length - 2)]
     else:
         kept = truncated_lengths(*lengths, max_seq_length - 3)
-    size = segments[0].nrows(out_type=tf.int64)
-
-    def column(token: int) -> tf.RaggedTensor:
-        ids = tf.fill([size], tf.constant(token, tf.int32))
-        return tf.RaggedTensor.from_uniform_row_length(ids, 1)
-
-    parts = [column(vocabulary.cls_id)]
+    truncated = []
     for segment, length in zip(segments, kept, strict=True):
         starts = segment.row_starts()
-        begin = tf.gather(segment.values, tf.ragged.range(starts, starts + length))
-        parts += [begin, column(vocabulary.sep_id)]
-    numbers = [tf.zeros_like(part) for part in parts[:3]]
-    numbers += [tf.ones_like(part) for part in parts[3:]]
-    return tf.concat(parts, axis=1), tf.concat(numbers, axis=1)
+        places = tf.ragged.range(starts, starts + length)
+        truncated.append(tf.gather(segment.values, places))
+    return tf_text.combine_segments(truncated, vocabulary.cls_id, vocabulary.sep_id)
 
 
 def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -134,10 +127,9 @@ def encode_texts(
 
     ``texts`` are one list, or two for pairs.
     """
-    columns = [[text.encode("utf-8", "ignore") for text in column] for column in texts]
     batches, owners = [], []
-    for start in range(0, len(columns[0]), _BATCH):
-        parts = [tf.constant(column[start : start + _BATCH]) for column in columns]
+    for start in range(0, len(texts[0]), _BATCH):
+        parts = [string_tensor(column[start : start + _BATCH]) for column in texts]
         *packed, text = _encode(tokenizer, parts, max_seq_length, long_texts)
         batches.append(packed)
         owners.append(text.numpy() + start)

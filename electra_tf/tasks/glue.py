@@ -190,7 +190,8 @@ class GlueFiles:
             if unlabeled and len(cells) < width:
                 raise UserError(
                     f"{where}: {len(cells)} cells, too few for {self.name}; a "
-                    "submission needs an answer for every line. Download it again."
+                    "submission needs an answer for every line. Download the file "
+                    "again."
                 )
             # MNLI marks examples without a majority label with a hyphen.
             if len(cells) < width or (not unlabeled and cells[row.label] == "-"):

@@ -15,9 +15,10 @@ from typing import Any, Literal
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from electra_tf import files
-from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics, span_head, squad
@@ -62,8 +63,8 @@ class QuestionAnswering(Task):
 
     Attributes:
         unanswerable: whether questions may have no answer (SQuAD 2.0).
-        answerability: whether the model predicts answerability. The original code also
-            does for SQuAD 1.1.
+        answerability: whether the model predicts answerability, as the original code
+            does even for SQuAD 1.1.
         null_threshold: no-answer logit above which the answer is empty.
         max_query_length: maximum word pieces per question.
         doc_stride: word pieces between the starts of neighboring windows.
@@ -339,25 +340,23 @@ class QuestionAnswering(Task):
         first = starts + begin
         place = tf.ragged.range(first, first + size)  # [R, None], in pieces.values
 
-        head = tf.gather(question, example)
-        frame = tf.ones([tf.size(example), 1], tf.int32)
-
-        def framed(values: tf.Tensor, head: Any, *fills: int) -> tf.RaggedTensor:
-            """Extends a column from the window to the whole row."""
-            first, between, last = (frame * fill for fill in fills)
-            body = place.with_values(values)
-            return tf.concat([first, head, between, body, last], axis=1)
+        head, vocabulary = tf.gather(question, example), tokenizer.vocabulary
+        body = tf.gather(pieces.values, place)
+        input_ids, segment_ids = tf_text.combine_segments(
+            [head, body], vocabulary.cls_id, vocabulary.sep_id
+        )
 
         def inside(values: tf.Tensor, fill: int) -> tf.RaggedTensor:
-            return framed(values, tf.zeros_like(head) + fill, fill, fill, fill)
+            """Extends a column from the window to the whole row."""
+            column = tf.fill([tf.size(example), 1], fill)
+            before = [column, tf.zeros_like(head) + fill, column]
+            return tf.concat([*before, place.with_values(values), column], axis=1)
 
-        ids = tf.gather(pieces.values, place.values)
-        cls, sep = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
         best = _max_context(place, tf.size(pieces.values, tf.int64), example)
         token = place.values - tf.gather(starts, place.value_rowids())
         return {
-            "input_ids": framed(ids, head, cls, sep, sep),
-            "segment_ids": framed(tf.ones_like(ids), tf.zeros_like(head), 0, 0, 1),
+            "input_ids": input_ids,
+            "segment_ids": segment_ids,
             "token": inside(tf.cast(token, tf.int32), -1),
             "char_start": inside(tf.gather(char_start.values, place.values), -1),
             "char_end": inside(tf.gather(char_end.values, place.values), -1),
@@ -378,8 +377,8 @@ class QuestionAnswering(Task):
             columns = self.windows(
                 tokenizer,
                 max_seq_length,
-                tf.constant([squad.encoded(example.question) for example in chosen]),
-                tf.constant([squad.encoded(context) for context in contexts]),
+                string_tensor(example.question for example in chosen),
+                string_tensor(contexts),
                 tf.constant([numbers[e.context] for e in chosen], tf.int64),
             )
             for name, column in columns.items():

@@ -161,11 +161,6 @@ def _with_unique_ids(questions: Sequence[Question]) -> list[Question]:
     return unique
 
 
-def encoded(text: str) -> bytes:
-    """Encodes a text as UTF-8, with U+FFFD in place of lone surrogates."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text).encode()
-
-
 def find_squad_files(folder: str, version: str) -> dict[str, str]:
     """Finds train-v1.1.json, or else train.json; the same for dev and test."""
     by_split: dict[str, str] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any, Literal
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from electra_tf import files
-from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
@@ -87,8 +89,8 @@ class Tagging(Task):
     Attributes:
         main_metric: "f1" of the spans of B-, I-, E- and S- tags, or "accuracy".
         dropout: rate before the linear layer; the original code has no dropout.
-        labels: tags in the order of the model's outputs; None until ``prepare``.
-            Tags of evaluation data that they lack count as wrong.
+        labels: tags in the order of the model's outputs; None until ``prepare``. Other
+            tags in evaluation data count as wrong.
         fallback: tag of words without word pieces: O, or the most frequent tag.
 
     Examples:
@@ -318,13 +320,29 @@ class Tagging(Task):
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
-        """Tokenizes ``text``, [B], words separated by white space; splits long ones."""
-        return word_tensors(tokenizer, texts["text"], max_seq_length)
+        """Tokenizes ``text`` [B], in which white space separates the words.
+
+        Returns input_ids, input_mask and segment_ids, int32 [R, S], words (string
+        [B, W], padded with "") and num_words, int32 [B]. word_row and word_position
+        locate the first word piece of each word, int64 [B, W]; the position of a word
+        without word pieces is 0.
+        """
+        words = tf.strings.split(texts["text"])  # [B, W], ragged
+        input_ids, row, position, _ = _pack(tokenizer, words, max_seq_length)
+        return {
+            "input_ids": padded(input_ids, tokenizer.vocabulary.pad_id),
+            "input_mask": padded(tf.ones_like(input_ids)),
+            "segment_ids": padded(tf.zeros_like(input_ids)),
+            "words": words.to_tensor(""),
+            "num_words": tf.cast(words.row_lengths(), tf.int32),
+            "word_row": row.to_tensor(0),
+            "word_position": position.to_tensor(0),
+        }
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns padded words, tags and probabilities [B, W], and num_words [B].
 
-        Takes logits [R, S, C] and the output of ``word_tensors``.
+        Takes logits [R, S, C] and the output of ``serving_inputs``.
         """
         place = tf.stack([inputs["word_row"], inputs["word_position"]], axis=-1)
         probabilities = tf.nn.softmax(tf.gather_nd(outputs, place))  # [B, W, C]
@@ -369,9 +387,8 @@ def word_rows(
     ids, words, owners = [], [], []
     for start in range(0, len(sentences), _BATCH):
         chosen = sentences[start : start + _BATCH]
-        flat = [word.encode("utf-8", "ignore") for each in chosen for word in each]
         batch = tf.RaggedTensor.from_row_lengths(
-            tf.constant(flat, tf.string), list(map(len, chosen))
+            string_tensor(itertools.chain(*chosen)), list(map(len, chosen))
         )
         input_ids, row, position, num_rows = _pack(tokenizer, batch, max_seq_length)
         at = position.values > 0  # [words of the batch]
@@ -391,28 +408,6 @@ def word_rows(
         pad_id=tokenizer.vocabulary.pad_id,
         notes={"word": joined(words)},
     )
-
-
-def word_tensors(
-    tokenizer: WordPiece, texts: tf.Tensor, max_seq_length: int
-) -> Tensors:
-    """``word_rows`` of texts [B] with white space between words, as padded tensors.
-
-    Returns input_ids, input_mask and segment_ids, int32 [R, S], words (string [B, W],
-    padded with "") and num_words, int32 [B]. word_row and word_position locate the
-    first word piece of each word, int64 [B, W]; the position is 0 if it has none.
-    """
-    words = tf.strings.split(texts)  # [B, W], ragged
-    input_ids, row, position, _ = _pack(tokenizer, words, max_seq_length)
-    return {
-        "input_ids": padded(input_ids, tokenizer.vocabulary.pad_id),
-        "input_mask": padded(tf.ones_like(input_ids)),
-        "segment_ids": padded(tf.zeros_like(input_ids)),
-        "words": words.to_tensor(""),
-        "num_words": tf.cast(words.row_lengths(), tf.int32),
-        "word_row": row.to_tensor(0),
-        "word_position": position.to_tensor(0),
-    }
 
 
 def _pack(
@@ -440,12 +435,12 @@ def _pack(
     body = tf.RaggedTensor.from_value_rowids(
         pieces.values, tf.repeat(row, sizes), tf.reduce_sum(num_rows)
     )
-    vocabulary = tokenizer.vocabulary
-    ends = tf.ones([body.nrows(), 1], tf.int32)
-    framed = [ends * vocabulary.cls_id, body, ends * vocabulary.sep_id]
     first = 1 + tf.cumsum(sizes, exclusive=True) - tf.gather(body.row_starts(), row)
     first = tf.where(sizes > 0, first, 0)
-    input_ids = tf.concat(framed, axis=1)
+    vocabulary = tokenizer.vocabulary
+    input_ids, _ = tf_text.combine_segments(
+        [body], vocabulary.cls_id, vocabulary.sep_id
+    )
     return input_ids, words.with_values(row), words.with_values(first), num_rows
 
 

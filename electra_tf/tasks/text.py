@@ -47,9 +47,9 @@ class TextTask(Task):
     or "windows", which averages the logits of several windows. See ``Task`` for the
     other fields.
 
-    Subclasses define ``targets`` of the loss, ``answers`` (predictions [N, ...] from
-    logits), ``compare`` (scores of predictions and ``gold``), ``constant`` (prediction
-    of the majority baseline) and ``readable`` (predictions as strings).
+    Subclasses define ``targets`` of the loss and ``answers``, predictions [N, ...] from
+    logits. ``compare`` returns the scores of predictions against ``gold``. ``constant``
+    is the prediction of the majority baseline. ``readable`` returns strings.
     """
 
     name: str
@@ -104,7 +104,7 @@ class TextTask(Task):
         weights = self.weights(targets) if training else None
         inputs, text = encode_texts(tokenizer, columns, max_seq_length, self.long_texts)
         if training and self.long_texts == "windows":
-            # Even if every text has one window: all batches need one structure.
+            # Also if every text has one window: all batches need the same structure.
             counts = np.bincount(text, minlength=len(examples))
             shares = (1 if weights is None else weights) / counts
             weights = shares.astype(np.float32)

@@ -83,6 +83,19 @@ def check(kind, task, model, found):
         assert set(returned) == OUTPUTS[kind]
 
 
+@pytest.mark.parametrize("name", sorted(OUTPUTS["classification"]))
+def test_nan_in_any_output_is_a_difference(name):
+    task = KINDS["classification"]
+    module = serving.NumbersModule(task.build_model(common.encoder(layers=1)), task)
+
+    def run(inputs):
+        outputs = {key: x.numpy() for key, x in module.answer(inputs).items()}
+        outputs[name][0] = np.nan
+        return outputs
+
+    assert np.isnan(module.difference(run))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["multilabel", "tagging", "squad2"])
 def test_litert_agrees_with_the_model(tmp_path, kind):

@@ -15,7 +15,13 @@ from tensorflow.core.protobuf import saved_model_pb2
 from electra_tf import serving
 from electra_tf.__main__ import main as command
 from electra_tf.serving import predictor
-from electra_tf.tasks import Classification, MultiLabel, Regression
+from electra_tf.tasks import (
+    Classification,
+    MultiLabel,
+    QuestionAnswering,
+    Regression,
+    Tagging,
+)
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.tables import read_table
 from tests.examples.common import ROOT, output_of
@@ -309,6 +315,23 @@ def test_batches_without_texts_or_without_words_are_answered(exported):
         assert {len(tensor) for tensor in answer.values()} == {len(texts)}
     answer = module.serve_examples(examples=tf.constant([], tf.string))
     assert {len(tensor) for tensor in answer.values()} == {0}
+
+
+def test_lone_surrogates_keep_words_and_offsets_in_place():
+    def answers(task, **row):
+        model = task.build_model(common.encoder(layers=1))
+        module = serving.ServingModule(model, task, common.tokenizer(), 80)
+        whole = {name: text.replace("\ud83d", "\ufffd") for name, text in row.items()}
+        answer, expected = predictor.Predictor(module)([row, whole])
+        assert answer == expected
+        return answer, whole
+
+    tagging = Tagging(name="people", source=None, labels=("O", "B-X"))
+    answer, whole = answers(tagging, text="good \ud83d movie")
+    assert answer["words"] == whole["text"].split()
+    answering = QuestionAnswering(name="mine", source=None)
+    answer, whole = answers(answering, question="is it ?", context="\ud83d \ud83d good")
+    assert answer["answer"] == whole["context"][answer["start"] : answer["end"]] != ""
 
 
 @pytest.mark.parametrize("kind", [Classification, Regression])

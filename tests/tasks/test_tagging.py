@@ -8,7 +8,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.serving.export import ServingModule
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence
-from electra_tf.tasks.tagging import TaggedWords, Tagging, word_rows, word_tensors
+from electra_tf.tasks.tagging import TaggedWords, Tagging, word_rows
 from tests.tasks import common
 
 EMPTY = "\u200d\ufe0f"  # Format characters, which BERT's cleaning removes.
@@ -109,7 +109,7 @@ def test_rows_in_tensorflow_are_those_in_python():
     sentences = [random.choice(choice, random.integers(1, 12)) for _ in range(30)]
     offline = word_rows(sentences, common.tokenizer(), 7)
     texts = tf.constant([" ".join(words) for words in sentences])
-    tensors = word_tensors(common.tokenizer(), texts, 7)
+    tensors = task().serving_inputs(common.tokenizer(), 7, text=texts)
     ids, width = offline.inputs["input_ids"], tensors["input_ids"].shape[1]
     padded = ids.pad(np.arange(len(offline.example)), width)
     np.testing.assert_array_equal(tensors["input_ids"], padded)
