@@ -35,9 +35,9 @@ def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 class Objective(Serializable, keras.layers.Layer):
     """Base class of the discriminator objectives of ``Electra``.
 
-    A subclass creates its head in ``build(hidden_shape)`` and defines ``call``,
-    ``loss``, ``loss_metric`` (the metric of its loss) and ``step_metrics`` (all metrics
-    that ``loss`` updates, in display order).
+    A subclass creates its head in ``build(hidden_shape)`` and defines ``call`` and
+    ``loss``. ``loss_metric`` is the metric of its loss; ``step_metrics`` lists all
+    metrics that ``loss`` updates, in display order.
 
     Examples:
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
