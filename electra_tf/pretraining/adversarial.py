@@ -55,7 +55,6 @@ class RewardBaseline(keras.layers.Layer):
             initializer="zeros",
             autocast=False,
         )
-        self.built = True
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns baseline_logits, float32, without the last axis of ``hidden``."""

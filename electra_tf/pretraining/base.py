@@ -231,6 +231,7 @@ class Phase:
 
     def release(self) -> None:
         """Unfreezes the frozen part, so that saved models are trainable."""
+        # Keras does not pass on the attribute of a model that is trainable already.
         if self.frozen is not None:
             self.frozen.trainable = True
 
