@@ -175,7 +175,7 @@ def shareable(
     """Yields the sources as ``Text``; spools tables and large compressed files."""
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
-        # Only the text of a compressed file can be split.
+        # Compressed files cannot be split.
         if isinstance(source, Text) and (
             source.size <= small
             or not source.is_packed

@@ -28,9 +28,9 @@ _ABSENT = "(absent)"
 class CheckpointStore:
     """Saves and restores a fixed set of variables in one folder.
 
-    Saves are atomic. ``restore_latest`` skips checkpoints with wrong checksums.
-    With several workers, each must call ``save`` at the same steps; all but the chief
-    write to a temporary folder. ``keep=None`` keeps all checkpoints.
+    Saves are atomic. ``restore_latest`` compares checksums and skips damaged
+    checkpoints. With several workers, each must call ``save`` at the same steps; all
+    but the chief write to a temporary folder. ``keep=None`` keeps all checkpoints.
     """
 
     def __init__(
