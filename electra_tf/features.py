@@ -118,20 +118,22 @@ def check_batch(
 
 
 def scatter_positions(
-    ids: tf.Tensor, positions: tf.Tensor, values: tf.Tensor, used: tf.Tensor
+    rows: tf.Tensor, positions: tf.Tensor, values: tf.Tensor, used: tf.Tensor
 ) -> tf.Tensor:
-    """Writes ``values`` into ``ids`` at ``positions`` where ``used`` is true.
+    """Writes ``values`` into ``rows`` at ``positions`` where ``used`` is true.
 
-    ``ids`` is int32 [B, S]; ``positions`` and ``values`` are int32 [B, P]; ``used`` is
-    bool [B, P]. A repeated position gets one of its values.
+    ``rows`` is [B, S, ...], such as ids or embeddings; ``values`` is [B, P, ...];
+    ``positions`` is int32 [B, P]; ``used`` is bool [B, P]. A repeated position gets one
+    of its values.
     """
     batch, size = tf.unstack(tf.shape(positions))
-    rows = tf.repeat(tf.range(batch), size)
+    numbers = tf.repeat(tf.range(batch), size)
     # Unused slots write to an extra first column, which is dropped.
     columns = tf.reshape(tf.where(used, positions + 1, 0), [-1])
-    padded = tf.pad(ids, [[0, 0], [1, 0]])
+    inner = rows.shape[2:]
+    padded = tf.pad(rows, [[0, 0], [1, 0], *([0, 0] for _ in inner)])
     updated = tf.tensor_scatter_nd_update(
-        padded, tf.stack([rows, columns], axis=1), tf.reshape(values, [-1])
+        padded, tf.stack([numbers, columns], axis=1), tf.reshape(values, [-1, *inner])
     )
     return updated[:, 1:]
 

@@ -165,17 +165,17 @@ def _prepare(
     """Prepares the locked folder; returns the manifest if the build is complete."""
     work = folder / WORK
     finished = [*work.glob("unit-*.json"), *work.glob("unit-*.npz")]
-    begun = files.read_json(work / _SETTINGS, {}) if finished else {}
+    unfinished = files.read_json(work / _SETTINGS, {}) if finished else {}
     manifest = folder / records.MANIFEST
     # An unfinished build of the same settings resumes even with ``overwrite``.
-    if config.overwrite and (manifest.exists() or begun != settings):
+    if config.overwrite and (manifest.exists() or unfinished != settings):
         # The manifest first, since a folder with a manifest counts as complete.
         for path in (manifest, *_shards(folder), work):
             files.remove(path)
-        begun = {}
+        unfinished = {}
     if manifest.exists():
-        there = records.read_manifest(folder).settings
-        text = there.get("corpus_sha256")
+        stored = records.read_manifest(folder).settings
+        text = stored.get("corpus_sha256")
         is_installed = list(config.corpus) == ["installed"]
         is_installed = is_installed and _is_built_from(config.corpus, folder)
         if is_installed and settings.get("corpus_sha256") != text:
@@ -185,15 +185,15 @@ def _prepare(
             )
             settings = {**settings, "corpus_sha256": text}
         # The hash is missing if the text is.
-        _reject_other(folder, there, {"corpus_sha256": text, **settings}, "records")
+        _reject_other(folder, stored, {"corpus_sha256": text, **settings}, "records")
         log(f"{folder} holds these records already; using them")
         # Exists if the build was killed after its last step.
         with contextlib.suppress(OSError):
             files.remove(work)
         return records.verify(folder)
     files.remove_leftovers(folder)
-    if begun:
-        _reject_other(folder, begun, settings, "an unfinished build")
+    if unfinished:
+        _reject_other(folder, unfinished, settings, "an unfinished build")
         log(f"resuming the build in {folder}")
         return None
     if foreign := _shards(folder):
@@ -207,19 +207,19 @@ def _prepare(
 
 
 def _reject_other(
-    place: Path, there: dict[str, Any], wanted: dict[str, Any], what: str
+    path: Path, stored: dict[str, Any], settings: dict[str, Any], kind: str
 ) -> None:
     """Raises ValueError if settings differ, such as "seed is 0 there and 1 here"."""
     differences = [
         "the text has changed (corpus_sha256)"
         if name == "corpus_sha256"
-        else f"{name} is {there.get(name)!r} there and {wanted.get(name)!r} here"
-        for name in sorted({*there, *wanted})
-        if there.get(name) != wanted.get(name)
+        else f"{name} is {stored.get(name)!r} there and {settings.get(name)!r} here"
+        for name in sorted({*stored, *settings})
+        if stored.get(name) != settings.get(name)
     ]
     if differences:
         raise UserError(
-            f"{place} holds {what} made with other settings: {'; '.join(differences)}. "
+            f"{path} holds {kind} made with other settings: {'; '.join(differences)}. "
             "Give another folder, the same settings, or allow overwriting."
         )
 

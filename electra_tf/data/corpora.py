@@ -47,13 +47,14 @@ def open_corpus(
     r"""Returns the unique sources of the specs in a fixed order.
 
     Args:
-        sources: files (plain UTF-8, or a table if the name ends in one of ``TABLES``;
-            compressed if it ends in one of ``paths.PACKED``), folders, glob patterns
-            (``**`` is recursive), ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``,
-            the documentation of the installed Python packages, which several processes
-            read. Folders are searched recursively, also through links, for
-            ``SUFFIXES``, or else for ``TABLES``, in any case, sorted by relative path,
-            without hidden files. Folders and patterns leave out ``vocab.txt``.
+        sources: files, folders, glob patterns (``**`` is recursive),
+            ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``, the documentation of the
+            installed Python packages, which several processes read. Files are plain
+            UTF-8, or tables if the suffix is in ``TABLES``; a last suffix in
+            ``paths.PACKED`` marks a compressed file. Folders are searched recursively,
+            also through links, for files with ``SUFFIXES``, or else for ``TABLES``.
+            Case is ignored, hidden files are skipped, and files are sorted by relative
+            path. Folders and patterns leave out ``vocab.txt``.
         blank_lines_separate: whether blank lines separate the documents of a file;
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and
@@ -102,7 +103,7 @@ def open_corpus(
 def _files(
     spec: str, outputs: Sequence[files.AnyPath], skipped: list[str]
 ) -> list[str]:
-    """Lists the files of a spec; appends those with other suffixes to ``skipped``."""
+    """Lists the files of a spec; appends files with other suffixes to ``skipped``."""
     if paths.is_file(spec):
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
@@ -118,7 +119,7 @@ def _files(
         parts = Path(spec).parts
         if not is_folder:
             parts = itertools.takewhile(lambda part: not _WILDCARD.search(part), parts)
-        # Text in a folder below the outputs is not one of them.
+        # An output folder that contains the spec does not exclude it.
         ours = {Path(folder).resolve() for folder in outputs}
         ours -= {*Path(*parts).resolve().parents}
         matches = [
@@ -145,7 +146,7 @@ def _files(
 
 def _below(root: str) -> list[str]:
     """Lists the files below a folder by relative path, without hidden ones."""
-    found, seen = [], set()
+    below, seen = [], set()
     for folder, inside, names in os.walk(root, followlinks=True):
         # Links can form cycles.
         seen.add(os.path.realpath(folder))
@@ -155,8 +156,8 @@ def _below(root: str) -> list[str]:
             if os.path.realpath(os.path.join(folder, name)) not in seen
             and not name.startswith(".")
         ]
-        found += [Path(folder, name) for name in names if not name.startswith(".")]
-    return [str(path) for path in sorted(found, key=lambda path: path.parts)]
+        below += [Path(folder, name) for name in names if not name.startswith(".")]
+    return [str(path) for path in sorted(below, key=lambda path: path.parts)]
 
 
 def corpus_hash(sources: Sequence[Source]) -> str:
@@ -174,8 +175,12 @@ def shareable(
     """Yields the sources as ``Text``; spools tables and large compressed files."""
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
-        is_small = isinstance(source, Text) and source.size <= small
-        if is_small or not source.needs_spool:
+        # Compressed files cannot be split.
+        if isinstance(source, Text) and (
+            source.size <= small
+            or not source.is_packed
+            or not source.blank_lines_separate
+        ):
             yield source
             continue
         if not path.exists():
@@ -194,7 +199,6 @@ class Generated:
     documents: Callable[[], Iterable[Document]]
     fingerprint: Callable[[], str]
     size: int = 0  # 0 if it is unknown.
-    needs_spool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,11 +229,6 @@ class Text:
     def is_packed(self) -> bool:
         """Whether the file is compressed; its size is then an estimate."""
         return paths.is_packed(self.name)
-
-    @property
-    def needs_spool(self) -> bool:
-        """Whether the file can be split only after decompression."""
-        return self.is_packed and self.blank_lines_separate
 
     def fingerprint(self) -> str:
         """Computes the SHA-256 of the file."""

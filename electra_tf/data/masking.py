@@ -192,9 +192,9 @@ def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
 def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor:
     """Draws candidates without replacement, in proportion to their weights.
 
-    Masks rare tokens more often: the ELECTRA paper's "strategic masking" (appendix on
-    negative results), which has no formula there. Takes the top k of log(weight) plus
-    Gumbel noise (Efraimidis and Spirakis, 2006).
+    Masks rare tokens more often, the ELECTRA paper's "strategic masking" (appendix on
+    negative results; without a formula). Takes the top k of log(weight) plus Gumbel
+    noise (Efraimidis and Spirakis, 2006).
     """
     # 52 bits, in (0, 1) without the ends: the top keys of 24 random bits would tie.
     high_bits = tf.bitwise.right_shift(rows.noise, tf.constant(11, tf.int64))
@@ -237,8 +237,8 @@ class Masking:
     """Selects and masks positions of padded ids for masked language modeling.
 
     A row of ``n`` real tokens, [CLS] and [SEP] included, has ``round(n * mask_rate)``
-    masked positions, rounded half to even, at least 1 and at most P. [CLS], [SEP],
-    [MASK] and padding are never masked; [UNK] can be.
+    masked positions. The number is rounded half to even, at least 1 and at most P.
+    [CLS], [SEP], [MASK] and padding are never masked; [UNK] can be.
 
     Args:
         never_masked: ids of [CLS] and [SEP].

@@ -1,6 +1,6 @@
 """Deterministic, resumable input pipeline from TFRecord files to masked batches.
 
-A batch is a pure function of (files, seed, batch number): shard order and shuffle
+A batch is a pure function of (files, seed, batch number). Shard order and shuffle
 buffer are seeded per pass, interleaving is deterministic, and masks depend on the
 record and the pass. A resumed run skips the consumed records of its pass without
 parsing them.
@@ -183,7 +183,7 @@ def _check_first_records(files: Sequence[str]) -> None:
 def naming_damage(files: Sequence[str], vocab_size: int) -> Iterator[None]:
     """Raises ValueError with file and record if damaged records stop the block.
 
-    TensorFlow's errors lack both, so this reads the files again after an error that
+    TensorFlow's errors lack both. So this reads the files again after an error that
     damage can cause.
     """
     try:

@@ -100,13 +100,13 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         else:
             log(f"{folder} has no manifest: its records are not checked.")
     for folder, manifest in manifests.items():
-        theirs = manifest.vocabulary["sha256"]
+        sha256 = manifest.vocabulary["sha256"]
         longest, limit = manifest.settings["max_seq_length"], config.max_seq_length
-        if theirs != vocabulary.sha256:
+        if sha256 != vocabulary.sha256:
             raise UserError(
                 f"The records in {folder} were built with another vocabulary (sha256 "
-                f"{theirs[:12]}, not {vocabulary.sha256[:12]}): pass --vocab_file with "
-                "theirs, or rebuild them."
+                f"{sha256[:12]}, not {vocabulary.sha256[:12]}): pass that one as "
+                "--vocab_file, or rebuild the records."
             )
         if longest > limit:
             raise UserError(

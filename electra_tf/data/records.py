@@ -251,15 +251,10 @@ def count_records(path: files.AnyPath) -> int:
     return count
 
 
-def _crc_table() -> np.ndarray:
-    """Returns the reflected CRC-32C (Castagnoli) table, [256] uint32."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0)) ^ table >> 1
-    return table
-
-
-_CRC = _crc_table()
+# Reflected CRC-32C (Castagnoli) table.
+_CRC = np.arange(256, dtype=np.uint32)
+for _ in range(8):
+    _CRC = np.where(_CRC & 1, np.uint32(0x82F63B78), np.uint32(0)) ^ _CRC >> 1
 
 
 def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:

@@ -144,7 +144,7 @@ def judge(
     Documents with an equal band of the signature share a bucket. A document is a near
     duplicate if its signature is similar to the first one in a bucket. ``hashes``, [D]
     uint64, ``verdicts``, [D] uint8, and ``signatures``, [D, 128] uint32, are results of
-    a ``Reader``; without near-duplicate removal there are no signatures, [0, 128].
+    a ``Reader``. Signatures are [0, 128] without near-duplicate removal.
     """
     verdicts = verdicts.copy()
     if settings.dedup in ("exact", "near"):

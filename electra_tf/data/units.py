@@ -107,9 +107,9 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
     """Returns the range of hashes of held-out documents, about ``fraction`` of all.
 
     The split depends on the text only, so copies of held-out documents are not in the
-    training split. Reads until both splits have documents and the held-out share is at
-    most ``2 * fraction`` or 5 % of the characters. If the corpus ends first, holds out
-    one document (and its copies) with at most ``fraction`` or 5 % of the characters.
+    training split. Reads until both splits have documents and the held-out share of the
+    characters is at most ``2 * fraction`` (at least 5 %). If the corpus ends first,
+    holds out one document and its copies, of at most ``fraction`` (at least 5 %).
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
@@ -269,8 +269,8 @@ def _run_units(
                 yield futures[future], future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
             raise OSError(
-                "a worker process died, perhaps for lack of memory. Run the same again "
-                "to resume, on fewer cores (taskset)."
+                "a worker process died, perhaps for lack of memory. Run the same "
+                "command on fewer cores (taskset) to resume."
             ) from error
         except BaseException:
             # Otherwise the pool would build all queued units before it exits.

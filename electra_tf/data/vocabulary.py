@@ -37,8 +37,8 @@ def _id_of(name: str) -> functools.cached_property[int]:
 class Vocabulary:
     """Tokens in the order of their ids, and the names of the special tokens.
 
-    Raises ``ValueError`` if a special token is missing, if all tokens are special or
-    unused, or if a token is empty, too long, repeated, or has an invalid character.
+    Raises ``ValueError`` if a special token is missing, all tokens are special or
+    unused, or a token is empty, too long, repeated, or has an invalid character.
 
     Examples:
         >>> tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] hello wor ##ld".split()

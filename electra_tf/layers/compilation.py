@@ -1,13 +1,13 @@
 """Functions traced once: XLA-compiled ones, and one trace for a stack of layers.
 
 XLA's disk cache finds compiled functions by name and content. TensorFlow's own names
-contain a process-wide counter, so XLA-compiled functions get a hash of their content.
+contain a counter, so that even a repeated command would find none. XLA-compiled
+functions are therefore named after a hash of their content.
 """
 
 import functools
 import hashlib
 import re
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +24,7 @@ def compiled(function: Callable) -> Callable:
     eager, traced = (
         tf.function(function, jit_compile=True, autograph=False) for _ in range(2)
     )
-    calls: dict[tuple, Callable] = {}
+    calls: dict[Any, Callable] = {}
     name = re.sub(r"\W", "_", function.__name__)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -35,12 +35,11 @@ def compiled(function: Callable) -> Callable:
             lambda x: tf.TensorSpec(x.shape, x.dtype) if tf.is_tensor(x) else x,
             (args, kwargs),
         )
-        leaves = tf.nest.flatten((args, kwargs))
-        key = (*leaves, *map(type, leaves), *kwargs)
-        if key not in calls:
-            concrete = traced.get_concrete_function(*args, **kwargs)
-            calls[key] = _call_by_content(concrete, name)
-        return calls[key](tensors)
+        # Returns the same object for the same arguments.
+        concrete = traced.get_concrete_function(*args, **kwargs)
+        if concrete not in calls:
+            calls[concrete] = _call_by_content(concrete, name)
+        return calls[concrete](tensors)
 
     return call
 
@@ -60,13 +59,9 @@ def _call_by_content(concrete: Any, name: str) -> Callable[[list[tf.Tensor]], An
     # Registers the function in the runtime; ``call`` adds it to saved graphs.
     with tf.init_scope():
         tf.graph_util.import_graph_def(library)
-    graphs: weakref.WeakSet = weakref.WeakSet()
 
     def call(tensors: list[tf.Tensor]) -> Any:
-        graph = tf.compat.v1.get_default_graph()
-        if graph not in graphs:
-            tf.graph_util.import_graph_def(library)
-            graphs.add(graph)
+        tf.graph_util.import_graph_def(library)
         outputs = tf.raw_ops.PartitionedCall(
             args=tensors, Tout=types, f=definition.signature.name
         )

@@ -45,7 +45,7 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         size: width of all tables.
         max_positions: longest sequence.
         position_init: "truncated_normal", or "sinusoidal", an initial table that
-            encodes relative positions; else raises ValueError.
+            encodes relative positions. Raises ValueError for other values.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16, max_positions=32)
@@ -242,7 +242,7 @@ class _BorrowingEmbedding(TextEmbedding):
 class SharedWordEmbedding(_BorrowingEmbedding):
     """Embeddings that share the word table of another embedding, the ``lender``.
 
-    Both embeddings train the table, the only one that most re-implementations share.
+    Both embeddings train the table. Most re-implementations share only this table.
     See ``TextEmbedding`` for other arguments.
 
     Examples:
@@ -265,9 +265,9 @@ class DeltaEmbedding(_BorrowingEmbedding):
     """Gradient-disentangled embedding sharing: stop_gradient(shared table) + delta.
 
     DeBERTaV3 (He et al., 2021), section 3.3: E_D = sg(E_G) + E_delta, with E_delta
-    initially zero, so that the discriminator's loss does not train the generator's
-    tables, the ``lender``. The LayerNorm is not shared, as in that paper's code. Weight
-    decay pulls towards the shared values. See ``TextEmbedding`` for other arguments.
+    initially zero. The discriminator's loss does not train the tables of the generator,
+    the ``lender``. The LayerNorm is not shared, as in that paper's code. Weight decay
+    pulls towards the shared values. See ``TextEmbedding`` for other arguments.
 
     Examples:
         >>> generators = et.layers.TextEmbedding(vocab_size=100, size=16, dropout=0.0)

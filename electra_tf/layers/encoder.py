@@ -141,13 +141,9 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
     def _int8_layers(self) -> list[TransformerEncoderBlock]:
         return self.transformer.blocks
 
-    @property
-    def trainable(self) -> bool:
-        """Whether the encoder is trained; with LoRA, only its factors are."""
-        return keras.Model.trainable.fget(self)
-
-    @trainable.setter
+    @keras.Model.trainable.setter
     def trainable(self, value: bool) -> None:
+        """Whether the encoder is trained; with LoRA, only its factors are."""
         keras.Model.trainable.fset(self, value)
         if self.lora_rank:
             # Keras sets the attribute of all variables.
@@ -179,14 +175,15 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         """Encodes tokens as hidden states, [B, S, D] in the compute dtype.
 
         Args:
-            inputs: input_ids, int32 [B, S], or a dictionary with input_ids and,
-                optionally, input_mask (int32 [B, S], 1 for real tokens; default ones)
-                and segment_ids (int32 [B, S]; default zeros). Also takes the names of
-                Hugging Face (attention_mask, token_type_ids) and keras-hub (token_ids,
+            inputs: input_ids, or a dictionary with input_ids and, optionally,
+                input_mask (1 for real tokens; default ones) and segment_ids (default
+                zeros), all int32 [B, S]. Also takes the names of Hugging Face
+                (attention_mask, token_type_ids) and keras-hub (token_ids,
                 padding_mask).
             training: whether dropout is on.
-            seed: int32 [2] or [3] (``randomness``), which makes the call a pure
-                function; None draws seeds from the encoder's own, replica-aware stream.
+            seed: int32 [2] or [3] (``randomness``). The call is then a pure function.
+                None draws a seed from the encoder's stream; replicas get different
+                ones.
         """
         return self.states(inputs, training, seed)[-1]
 

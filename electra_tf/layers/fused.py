@@ -33,7 +33,7 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
             result = function(*tensors, **options)
         return tape.gradient(result, tensors, upstream)
 
-    # Name in profiles.
+    # Profiles show this name.
     backward.__name__ = f"{function.__name__}_gradient"
     backward = compiled(backward)
 
@@ -156,8 +156,8 @@ def _softmax_gradient(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the gradient of the scores, and dropout's output once more.
 
-    With probabilities p, dropped and scaled ones d and upstream gradient u of d, the
-    gradient of the softmax is d * u - p * sum(d * u).
+    With probabilities p, dropout's output d and its gradient u, the gradient of the
+    softmax is d * u - p * sum(d * u).
     """
     values = tf.cast(signed, tf.float32)
     probabilities = tf.abs(values) / keep_scale(rate)

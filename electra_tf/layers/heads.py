@@ -55,8 +55,9 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
     """Predicts tokens at given positions with the tied word table.
 
     Gather, dense to the embedding width, exact GELU, LayerNorm, product with the
-    transposed word table of ``embeddings``, bias. The logits, which are sampled from,
-    are float32 in every policy. See ``TransformerEncoderBlock`` for other arguments.
+    transposed word table of ``embeddings``, bias. The logits are float32 in every
+    policy, because samplers draw from them. See ``TransformerEncoderBlock`` for other
+    arguments.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16)

@@ -20,9 +20,9 @@ def weighted_mean(
 ) -> tf.Tensor:
     """Sum of ``values * weights`` on this replica over the sum of all weights.
 
-    The denominator, ``total``, is by default the sum over all replicas, so that the
-    results of the replicas sum to the mean over the global batch. Values and weights
-    have one shape. The result, a float32 scalar, is 0 if the total is 0.
+    The denominator, ``total``, is by default the sum over all replicas. The results of
+    the replicas then sum to the mean over the global batch. Values and weights have one
+    shape. The result, a float32 scalar, is 0 if the total is 0.
 
     Examples:
         >>> values, weights = tf.constant([[1.0, 3.0, 100.0], [1.0, 1.0, 0.0]])

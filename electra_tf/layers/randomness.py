@@ -4,9 +4,9 @@ A seed is an int32 tensor of shape [2]. ``split_seed`` and ``fold_in`` derive st
 from it. No variable holds random state, so resumed runs repeat the dropout of
 uninterrupted ones. Masks are the same with and without XLA, on every device.
 
-A third word (``at_row``), which derived seeds keep, is the offset of the local rows in
-the global batch: draws for a row do not depend on replicas and micro-batches. It is a
-tensor, so all replicas run the same compiled code.
+A third word (``at_row``) is the offset of the local rows in the global batch: draws for
+a row do not depend on replicas and micro-batches. Derived seeds keep the offset. It is
+a tensor, so all replicas run the same compiled code.
 """
 
 import math

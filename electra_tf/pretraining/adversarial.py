@@ -20,13 +20,17 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
+from electra_tf.features import scatter_positions
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
-from electra_tf.pretraining.electric import TwoTowerGenerator
+from electra_tf.pretraining.electric import (
+    NoiseContrastiveEstimation,
+    TwoTowerGenerator,
+)
 from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
 from electra_tf.pretraining.metrics import Derived, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
@@ -51,7 +55,6 @@ class RewardBaseline(keras.layers.Layer):
             initializer="zeros",
             autocast=False,
         )
-        self.built = True
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns baseline_logits, float32, without the last axis of ``hidden``."""
@@ -84,7 +87,10 @@ class _AdversarialElectra(Electra):
                 f"{type(self).__name__} needs a generator with an encoder, such as "
                 f"MaskedLM, got {type(generator).__name__}."
             )
-        if not hasattr(self.objective, "loss_of_logits"):
+        # The loss of noise-contrastive estimation also needs the noise.
+        if not hasattr(self.objective, "loss_of_logits") or isinstance(
+            self.objective, NoiseContrastiveEstimation
+        ):
             raise UserError(
                 f"{type(self).__name__} needs the objective ReplacedTokenDetection, "
                 f"got {type(self.objective).__name__}."
@@ -133,7 +139,6 @@ class _AdversarialElectra(Electra):
     def _weighted_losses(
         self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
     ) -> list[tf.Tensor]:
-        """Returns the weighted generator likelihood and discriminator loss."""
         likelihood = self.generator.loss_of(
             corrupted.predicted, corrupted.batch, totals, self._likelihood
         )
@@ -148,12 +153,11 @@ class _AdversarialElectra(Electra):
 class ReinforceElectra(_AdversarialElectra):
     """Adversarial generator by policy gradient with a learned baseline, appendix F.
 
-    The reward R of a sample is the discriminator's loss at its position, its gradient
-    (R - b) grad log p_G. p_G is the sampler's distribution, temperature included, and b
-    the ``RewardBaseline`` of the generator's last hidden state at the position.
-
-    The baseline's loss trains the linear map only, which the paper leaves open. Its
-    weight is ``generator_weight``, so that it is trained before w leaves 0.
+    The reward R of a sample is the discriminator's loss at its position. The policy
+    gradient is (R - b) grad log p_G. The distribution p_G is the sampler's, temperature
+    included. The baseline b is the ``RewardBaseline`` of the generator's last hidden
+    state at the position. The paper does not specify its training: its loss, weighted
+    with ``generator_weight``, trains only the linear map, also while w is 0.
 
     ``adversarial_weight`` w is a number in [0, 1] or a schedule. The sampler must have
     a ``distribution`` method like ``CategoricalSampler``.
@@ -261,11 +265,11 @@ class GumbelElectra(_AdversarialElectra):
         # Word embeddings [B, S, E] of the discriminator; masked slots use one-hots.
         embeddings = self.discriminator.embeddings
         seen = embeddings.words(corrupted.inputs["input_ids"])
-        words = put_rows(
-            tf.tensordot(one_hots, embeddings.word_table(), 1),
+        words = scatter_positions(
+            seen,
             batch["masked_lm_positions"],
+            tf.tensordot(one_hots, embeddings.word_table(), 1),
             batch["masked_lm_weights"] > 0,
-            tf.where(corrupted.is_masked[..., tf.newaxis], 0.0, seen),
         )
         hidden = self.discriminator.encode_words(
             words,
@@ -318,17 +322,3 @@ def straight_through(
         return tf.identity(hard), lambda upstream: scale * upstream
 
     return one_hot_of(tf.nn.softmax(perturbed / temperature))
-
-
-def put_rows(
-    rows: tf.Tensor, positions: tf.Tensor, used: tf.Tensor, into: tf.Tensor
-) -> tf.Tensor:
-    """Adds rows [B, P, E] to ``into`` [B, S, E], zero at the positions [B, P].
-
-    Only rows marked in ``used`` (bool [B, P]) are added, at distinct positions.
-    """
-    batch, slots, size = known_shape(rows)
-    kept = tf.where(used[..., tf.newaxis], rows, 0.0)
-    row_of = tf.repeat(tf.range(batch), slots)
-    index = tf.stack([row_of, tf.reshape(positions, [-1])], 1)
-    return tf.tensor_scatter_nd_add(into, index, tf.reshape(kept, [-1, size]))

@@ -2,7 +2,8 @@
 
 Joint training has one phase. Two-stage training (Clark et al., 2020, section 3.2,
 "Training Algorithms") trains the generator alone, then the discriminator against the
-frozen generator, starting from the generator's weights if the sizes agree.
+frozen generator. The discriminator starts from the generator's weights if the sizes
+agree.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ GENERATOR, SAMPLER, DISCRIMINATOR, RELAXATION = range(4)
 class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.Model):
     """A ``keras.Model`` with the losses of ``compute_losses``.
 
-    All randomness in a step is a function of (seed, step, global row, stream): resumed
+    All randomness in a step is a function of (seed, step, global row, stream). Resumed
     runs are bit-identical, and the split into replicas and micro-batches does not
     matter. Losses are sums over local rows divided by *global* counts, so the sum of
     the replicas' gradients is the gradient of the whole batch.
@@ -129,7 +130,7 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
             gradients = self._gradients(batch, totals, seed)
         else:
             gradients = self._accumulated_gradients(batch, totals, seed)
-        # Otherwise the counters also count the failing step that finds the data's end.
+        # Otherwise the counters would include the failed step at the end of the data.
         with tf.control_dependencies([batch["input_ids"]]):
             self.optimizer.apply(gradients, self.trainable_variables)
             self.step.assign_add(1)
@@ -230,6 +231,7 @@ class Phase:
 
     def release(self) -> None:
         """Unfreezes the frozen part, so that saved models are trainable."""
+        # Keras does not pass on the attribute of a model that is trainable already.
         if self.frozen is not None:
             self.frozen.trainable = True
 

@@ -197,6 +197,11 @@ def log_noise(corrupted: Corrupted) -> tf.Tensor:
     ``corrupted.predicted`` is the ``Cloze`` of a two-tower generator. No gradient.
     """
     batch, cloze = corrupted.batch, corrupted.predicted
+    if not hasattr(cloze, "values"):
+        raise UserError(
+            "Noise-contrastive estimation needs a generator that scores every token, "
+            "such as TwoTowerGenerator."
+        )
     positions = batch["masked_lm_positions"]
     # Ids come from the corrupted text: of two samples at a position only one remains.
     drawn_ids = tf.gather(corrupted.inputs["input_ids"], positions, batch_dims=1)

@@ -94,12 +94,7 @@ class BucketAUC(_Unsaved, keras.metrics.Metric):
 
 
 class TokenMean(_Unsaved, keras.metrics.Mean):
-    """Weighted mean over positions, for values of any dtype."""
-
-    def update_state(self, values: tf.Tensor, sample_weight: tf.Tensor) -> None:
-        """Adds values [..] with weights of the same shape."""
-        values = tf.cast(tf.stop_gradient(values), tf.float32)
-        super().update_state(values, sample_weight=tf.cast(sample_weight, tf.float32))
+    """Weighted mean over positions; values and weights have any dtype and one shape."""
 
 
 class Likelihood:
@@ -154,8 +149,8 @@ def trivial_scores(
     unigram = _mean_scores(chances, right)
     predictors = {"": unigram}
     if mask_id is not None:
-        # A visible token is the target with the rate at which visible tokens are; the
-        # rest of the mass is the unigram distribution.
+        # A visible token equals the target at the measured rate; the remaining
+        # probability follows the unigram distribution.
         token = np.concatenate(shown)
         visible, kept = token != mask_id, token == target
         rate = kept[visible].mean() if visible.any() else 0.0

@@ -35,9 +35,9 @@ def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 class Objective(Serializable, keras.layers.Layer):
     """Base class of the discriminator objectives of ``Electra``.
 
-    A subclass creates its head in ``build(hidden_shape)`` and defines ``call``,
-    ``loss``, ``loss_metric`` (the metric of its loss) and ``step_metrics`` (all metrics
-    that ``loss`` updates, in display order).
+    A subclass creates its head in ``build(hidden_shape)`` and defines ``call`` and
+    ``loss``. ``loss_metric`` is the metric of its loss; ``step_metrics`` lists all
+    metrics that ``loss`` updates, in display order.
 
     Examples:
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
@@ -157,7 +157,6 @@ class ReplacedTokenDetection(Objective):
         """Creates the head for hidden states of shape [B, S, D]."""
         self.head = ReplacedTokenHead(hidden_shape[-1], name="replaced_token_head")
         self.head.build(hidden_shape)
-        self.built = True
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
@@ -261,7 +260,6 @@ class SentenceDetection(Objective):
         self.kernel, self.bias = add_dense(
             self, "sentence", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
         )
-        self.built = True
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
@@ -315,7 +313,6 @@ class JointObjective(Objective):
         for part in (self.first, self.second):
             if not part.built:
                 part.build(hidden_shape)
-        self.built = True
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
@@ -367,7 +364,6 @@ class _TokenObjective(Objective):
         """Creates the head for hidden states of shape [B, S, D]."""
         self.head = MaskedLMHead(self.embeddings, name="token_head")
         self.head.build(hidden_shape)
-        self.built = True
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
         """Returns a model of the encoder and this head, tied to the encoder's table."""

@@ -91,8 +91,8 @@ def corrupt(
 class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
 
-    Has the distribution of ``tf.random.categorical``, but each position inverts the
-    cumulative softmax at one uniform number, a function of seed, step and row, so the
+    Has the distribution of ``tf.random.categorical``. Each position inverts the
+    cumulative softmax at one uniform number, a function of seed, step and row. So the
     samples do not depend on devices and threads. No gradient flows through them.
 
     Args:

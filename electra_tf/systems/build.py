@@ -88,7 +88,7 @@ def masking(
 def train_batches(
     config: PretrainConfig, data: PretrainingData
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns a function of ``start_batch`` that returns the dataset from there on."""
+    """Returns a function of ``start_batch``, the first batch of its dataset."""
     variants = {} if config.masking.masking == "static" else {"mask_variants": None}
     return functools.partial(
         pipeline.pretraining_dataset,

@@ -3,15 +3,15 @@
 Letters: S sequence length, V vocabulary, E embedding size, D hidden size, F
 feed-forward size, N heads, L layers. Two rules count FLOPs:
 
-- "original" reproduces the script behind the paper's numbers: every mathematical
-  operation is one, a matrix product 2mn, the embedding lookup a dense one-hot product,
-  and the backward pass costs as much as the forward pass.
+- "original" reproduces the script behind the paper's numbers. Every mathematical
+  operation is one, a matrix product 2mn, the embedding lookup a dense one-hot product.
+  The backward pass costs as much as the forward pass.
 - "matmul" is the usual model-FLOPs convention: matrix products only, the lookup is
   free, and the backward pass costs twice the forward pass.
 
-Heads count at their positions; recomputed logits count once. Sampling,
-unigram and uniform generators, the sums of ``gdes`` tables, the sentence-level unit and
-the weight update are cheap and not counted.
+Heads count at their positions; recomputed logits count once. Sampling, unigram and
+uniform generators, the sums of ``gdes`` tables, the sentence-level unit and the weight
+update are cheap and not counted.
 """
 
 import os
@@ -180,9 +180,9 @@ def head_flops(network: Network, head: Head, rule: str) -> float:
 def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
     """Counts the trainable parameters of a run's networks, by part.
 
-    ``discriminator`` is ``backbone`` and heads. ``joint``, with a generator network, is
-    everything, shared variables once. The reward baseline (D parameters) and the
-    sentence-level unit are not counted.
+    ``discriminator`` is ``backbone`` and heads. ``joint``, only with a generator
+    network, counts all variables, shared ones once. The reward baseline (D parameters)
+    and the sentence-level unit are not counted.
     """
     heads = _discriminator_heads(config)
     main = Network(config.encoder, vocab_size, heads)

@@ -53,24 +53,24 @@ def named_callbacks(
     factories = []
     for name in names:
         try:
-            found = pkgutil.resolve_name(name)
+            factory = pkgutil.resolve_name(name)
         except (ImportError, AttributeError, ValueError) as error:
             raise UserError(
                 f"--callback={name} cannot be imported: {error}."
             ) from error
-        is_class = isinstance(found, type)
-        if is_class and not issubclass(found, keras.callbacks.Callback):
+        is_class = isinstance(factory, type)
+        if is_class and not issubclass(factory, keras.callbacks.Callback):
             raise UserError(f"--callback={name} is not a Keras callback.")
         try:
             # Checked before a run replaces files. Built-in functions have no signature.
             with contextlib.suppress(ValueError):
-                inspect.signature(found).bind()
+                inspect.signature(factory).bind()
         except TypeError as error:
             raise UserError(
                 f"--callback={name} cannot be created: {error}. Name a function "
                 "without arguments that returns the callback."
             ) from error
-        factories.append(functools.partial(_make_callback, name, found))
+        factories.append(functools.partial(_make_callback, name, factory))
     return factories
 
 
@@ -150,9 +150,9 @@ class GracefulStop:
 class StepLogger(StepCallback):
     """Logs metrics to all sinks every ``every`` steps, then resets them.
 
-    The dict of a window holds the logs and metrics of the model over all replicas. It
-    adds ``learning_rate`` of the next update and ``gradient_norm`` of the last one, if
-    the optimizer has it. From the second execution on it adds ``steps_per_second`` and
+    A window logs the model's logs and metrics over all replicas, ``learning_rate`` of
+    the next update, and ``gradient_norm`` of the last one, if the optimizer has it.
+    From the second execution on, it also logs ``steps_per_second`` and
     ``tokens_per_second`` of training only. A run from step 0 also logs its first
     execution, the losses of the untrained model. The last window may be shorter.
 
@@ -232,8 +232,8 @@ class EvaluateEvery(StepCallback):
     Keeps the training metrics of the current window. Also evaluates the last step,
     unless training stopped early.
 
-    An evaluation ends an epoch of the Keras ``callbacks``, passed here instead of to
-    ``fit``: ``on_epoch_end`` receives the results with the prefix ``val_``.
+    Takes the Keras ``callbacks`` that ``fit`` would take. For them, an evaluation ends
+    an epoch: ``on_epoch_end`` receives the results with the prefix ``val_``.
     """
 
     def __init__(

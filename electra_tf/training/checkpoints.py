@@ -28,9 +28,9 @@ _ABSENT = "(absent)"
 class CheckpointStore:
     """Saves and restores a fixed set of variables in one folder.
 
-    Saves are atomic. ``restore_latest`` skips damaged checkpoints, by their checksums.
-    With several workers, each must call ``save`` at the same steps; all but the chief
-    write to a temporary folder. ``keep=None`` keeps all checkpoints.
+    Saves are atomic. ``restore_latest`` compares checksums and skips damaged
+    checkpoints. With several workers, each must call ``save`` at the same steps; all
+    but the chief write to a temporary folder. ``keep=None`` keeps all checkpoints.
     """
 
     def __init__(
@@ -178,15 +178,15 @@ def load_weights(
         for name in variables:
             if name not in shapes and name.startswith(ours):
                 stored[name] = theirs + name.removeprefix(ours)
-    there = {name: shapes[key] for name, key in stored.items() if key in shapes}
-    differ = [name for name in there if there[name] != list(variables[name].shape)]
-    lacking = [name for name in variables if name not in there]
+    saved = {name: shapes[key] for name, key in stored.items() if key in shapes}
+    differ = [name for name in saved if saved[name] != list(variables[name].shape)]
+    lacking = [name for name in variables if name not in saved]
     unused = sorted(shapes.keys() - {*stored.values()})
     unlike = {optional(name) for name in (*differ, *lacking, *unused)}
-    unfit = (unlike & {optional(name) for name in there}) - {None}
-    shared = [name for name in there if optional(name) not in unfit]
+    unfit = (unlike & {optional(name) for name in saved}) - {None}
+    shared = [name for name in saved if optional(name) not in unfit]
     wrong = [
-        f"{name}: checkpoint {there[name]}, model {list(variables[name].shape)}"
+        f"{name}: checkpoint {saved[name]}, model {list(variables[name].shape)}"
         for name in differ
         if not optional(name)
     ]

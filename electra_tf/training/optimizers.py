@@ -125,14 +125,9 @@ class AdamW(keras.optimizers.Optimizer):
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
 
-    @property
-    def learning_rate(self) -> tf.Tensor | keras.Variable:
-        """The current learning rate; assign a number or a schedule."""
-        return self._get_current_learning_rate()
-
-    @learning_rate.setter
+    @keras.optimizers.Optimizer.learning_rate.setter
     def learning_rate(self, learning_rate: float | Schedule | Callable) -> None:
-        """Sets a schedule or a number, also of a ``FitSchedule`` (constant rate)."""
+        """Sets a schedule, or a number; a ``FitSchedule`` takes it as constant rate."""
         if isinstance(self._learning_rate, FitSchedule) and not callable(learning_rate):
             self._learning_rate.assign(learning_rate)
         else:
@@ -169,7 +164,7 @@ class AdamW(keras.optimizers.Optimizer):
         self, grads: Sequence, trainable_variables: Sequence
     ) -> None:
         # Deviation: Keras clips in each replica before the sum, so results depend on
-        # the number of replicas. The order here is reduce, measure, clip.
+        # the number of replicas. The order is reduce, measure, clip.
         variables = [getattr(v, "value", v) for v in trainable_variables]
         indices = [self._get_variable_index(v) for v in variables]
         # IndexedSlices become dense: the norm needs the sum of repeated rows.
@@ -182,7 +177,7 @@ class AdamW(keras.optimizers.Optimizer):
         halves = [tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]
         squares = 2.0 * tf.stack(halves)
         norm = tf.sqrt(tf.reduce_sum(squares))
-        # Variables instead of logs, because only reading them takes time.
+        # Variables instead of logs: they take time only if they are read.
         bad = tf.logical_not(tf.math.is_finite(squares))
         first = tf.gather(
             tf.constant(indices, tf.int64), tf.argmax(tf.cast(bad, tf.float32))

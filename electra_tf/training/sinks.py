@@ -166,8 +166,8 @@ class Progress:
 class MetricsLog:
     """Appends metrics as JSON lines with ``step`` and ``time`` (seconds since 1970).
 
-    Opening the file drops a truncated line and the steps after ``first_step``, which a
-    resumed run writes again. Values that are not finite become null. Creates the
+    Opening the file drops a truncated line, and the steps after ``first_step``, because
+    a resumed run repeats them. Values that are not finite become null. Creates the
     folder.
     """
 

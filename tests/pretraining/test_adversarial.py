@@ -11,6 +11,7 @@ from electra_tf.pretraining import (
     GreedySampler,
     GumbelElectra,
     LinearChange,
+    NoiseContrastiveEstimation,
     ReinforceElectra,
     SentenceDetection,
 )
@@ -131,9 +132,13 @@ def test_gumbel_gradient_against_numpy(positions):
     assert np.abs(expected).max() > 1e-4
 
 
+@pytest.mark.parametrize("select", ["tokens", "with_replacement"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_forward_and_metrics_are_those_of_joint_training(kind):
-    """Same samples and losses; [CLS] and [SEP] are not replaceable in any class."""
+def test_forward_and_metrics_are_those_of_joint_training(kind, select):
+    """Same samples and losses; [CLS] and [SEP] are not replaceable in any class.
+
+    A position that is drawn twice has the embedding of one sample.
+    """
     special_ids = (tiny.CLS, tiny.SEP, tiny.MASK)
     model = make(kind, special_ids=special_ids)
     joint = et.Electra(
@@ -143,7 +148,7 @@ def test_forward_and_metrics_are_those_of_joint_training(kind):
         special_ids=special_ids,
     )
     joint.objective.set_weights(model.objective.get_weights())
-    data = tiny.dataset(2)
+    data = tiny.dataset(2, select=select)
     expected, logs = tiny.scores(joint, data), tiny.scores(model, data)
     for name in expected.keys() - {"loss"}:
         assert logs[name] == pytest.approx(expected[name], rel=1e-5), name
@@ -181,6 +186,7 @@ def test_unsuitable_arguments_are_refused(kind):
         ({"sampling_dropout": False}, "samples of the training forward pass"),
         ({"sampler": GreedySampler()}, "needs a sampler with a distribution"),
         ({"objective": SentenceDetection()}, "got SentenceDetection"),
+        ({"objective": NoiseContrastiveEstimation()}, "got NoiseContrastive"),
         ({"adversarial_weight": 2}, r"must be in \[0, 1\], got 2"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -59,6 +59,13 @@ def test_draws_that_are_not_of_log_q_are_refused(options):
         tiny.two_tower(Electric, **options)
 
 
+def test_a_generator_without_the_noise_of_every_token_is_refused():
+    joint = tiny.electra()
+    model = Electric(joint.generator, joint.discriminator)
+    with pytest.raises(ValueError, match="such as TwoTowerGenerator"):
+        tiny.gradients(model, tiny.batch())
+
+
 def test_the_loss_is_smallest_where_energies_are_those_of_the_data():
     """The expected loss has its minimum at E = -log p, not at log p."""
     p = np.array([0.5, 0.3, 0.15, 0.05])
