@@ -8,8 +8,8 @@ from tests.strategy import two_cpus
 
 def names(function, *arguments):
     """Names of the functions that a graph calls; its library has no other functions."""
-    graph = tf.function(function).get_concrete_function(*arguments).graph
-    definition = graph.as_graph_def()
+    concrete = tf.function(function).get_concrete_function(*arguments)
+    definition = concrete.graph.as_graph_def()
     called = [n.attr["f"].func.name for n in definition.node if "f" in n.attr]
     assert {f.signature.name for f in definition.library.function} == set(called)
     return called
@@ -73,6 +73,10 @@ class Counted(keras.layers.Layer):
         return tf.tanh(factor * tf.matmul(inputs, self.kernel.value))
 
 
+# Calls a layer without a shared trace.
+apart = Counted.__call__
+
+
 def stack():
     """Layers with different weights, and inputs."""
     layers = [Counted() for _ in range(3)]
@@ -80,11 +84,6 @@ def stack():
         layer.build((None, 4))
         layer.kernel.assign(np.random.default_rng(number).normal(size=(4, 4)))
     return layers, tf.constant(np.random.default_rng(9).normal(size=(2, 4)), tf.float32)
-
-
-def apart(layer, *args, **kwargs):
-    """Calls a layer without a shared trace."""
-    return layer(*args, **kwargs)
 
 
 def loss_and_gradients(call, layers, inputs):

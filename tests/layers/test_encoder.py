@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
+from tests import tiny
 from tests.layers.helpers import check_compiles, randomize
 from tests.reference import encoder as reference
 from tests.strategy import two_cpus
@@ -17,14 +18,9 @@ SEED = tf.constant([1, 2])
 
 
 def make(hidden_size=8, size=6, **kwargs):
-    table = TextEmbedding(11, size, max_positions=9, dropout=kwargs.get("dropout", 0.1))
-    encoder = TextEncoder(
-        table,
-        num_layers=2,
-        hidden_size=hidden_size,
-        num_heads=2,
-        **{"name": "discriminator", **kwargs},
-    )
+    table = TextEmbedding(11, size, max_positions=9, dropout=0.1)
+    kwargs = {"num_layers": 2, "num_heads": 2, "name": "discriminator", **kwargs}
+    encoder = TextEncoder(table, hidden_size=hidden_size, **kwargs)
     randomize(encoder.trainable_variables)
     return encoder
 
@@ -48,20 +44,14 @@ def test_matches_definition():
 
 
 @pytest.mark.parametrize(
-    ("ids", "mask", "segments"),
-    [
-        ("input_ids", "attention_mask", "token_type_ids"),
-        ("token_ids", "padding_mask", "segment_ids"),
-    ],
+    "names",
+    ["input_ids attention_mask token_type_ids", "token_ids padding_mask segment_ids"],
     ids=["hugging_face", "keras_hub"],
 )
-def test_names_of_other_libraries(ids, mask, segments):
+def test_names_of_other_libraries(names):
     encoder = make()
-    inputs = {
-        ids: tf.constant(IDS, tf.int64),
-        mask: tf.constant(MASK == 1),
-        segments: tf.constant(SEGMENTS, tf.int64),
-    }
+    values = map(tf.constant, (IDS.astype(int), MASK == 1, SEGMENTS.astype(int)))
+    inputs = dict(zip(names.split(), values, strict=True))
     expected = encoder(INPUTS)
     np.testing.assert_array_equal(encoder(inputs), expected)
     real = (MASK == 1)[..., np.newaxis]
@@ -117,9 +107,7 @@ def test_variables_by_depth_holds_each_variable_once():
 
 def test_projection_is_glorot_uniform():
     """Unlike other kernels, not truncated normal (pitfall 23 of docs/fidelity.md)."""
-    encoder = TextEncoder(
-        TextEmbedding(11, 64), num_layers=1, hidden_size=192, num_heads=2
-    )
+    encoder = tiny.encoder(TextEmbedding(11, 64), hidden_size=192)
     kernel = encoder.projection[0].numpy()
     bound = np.sqrt(6 / (64 + 192))
     assert 0.99 * bound < np.abs(kernel).max() <= bound
@@ -179,10 +167,8 @@ def test_replicas_draw_different_masks():
 
     @tf.function
     def run(seed):
-        def replica_fn():
-            return encoder(INPUTS, training=True, seed=seed)
-
-        return strategy.experimental_local_results(strategy.run(replica_fn))
+        values = strategy.run(lambda: encoder(INPUTS, training=True, seed=seed))
+        return strategy.experimental_local_results(values)
 
     first, second = run(None)
     assert np.abs(first - second).max() > 0.1

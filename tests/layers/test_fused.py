@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.layers import TransformerEncoder, fused, plain, randomness
-from tests.layers.helpers import randomize
+from tests.layers.helpers import randomized
 
 SEED = tf.constant([4, 2])
 ROWS, LENGTH, HEADS, SIZE = 3, 6, 2, 8
@@ -44,11 +44,8 @@ CASES = {
     "attention causal": (QKV, {"score_penalty": plain.left_to_right, **ATTENTION}),
 }
 PLAIN = {**vars(plain), "drop": randomness.drop}
-
-
-def functions(name):
-    name = name.split()[0]
-    return PLAIN[name], getattr(fused, name)
+# Name -> plain and fused function.
+FUNCTIONS = {n: (PLAIN[n.split()[0]], getattr(fused, n.split()[0])) for n in CASES}
 
 
 def value_and_gradients(function, tensors, options):
@@ -69,7 +66,7 @@ def test_equals_plain(name):
             options = {**options, "rate": rate, "seed": SEED if rate else None}
         ours, theirs = (
             value_and_gradients(function, tensors, options)
-            for function in reversed(functions(name))
+            for function in reversed(FUNCTIONS[name])
         )
         for mine, expected in zip(ours, theirs, strict=True):
             assert mine.dtype == expected.dtype
@@ -87,9 +84,11 @@ def test_low_precision(name, dtype):
     exact = [tf.cast(t, tf.float32) for t in vectors_stay]
     if "dtype" in options:
         options = {**options, "dtype": dtype}
-    ours = value_and_gradients(functions(name)[1], vectors_stay, options)
-    theirs = value_and_gradients(functions(name)[0], vectors_stay, options)
-    reference = value_and_gradients(functions(name)[0], exact, options)
+    theirs, ours = (
+        value_and_gradients(function, vectors_stay, options)
+        for function in FUNCTIONS[name]
+    )
+    reference = value_and_gradients(FUNCTIONS[name][0], exact, options)
     for mine, other, true in zip(ours, theirs, reference, strict=True):
         assert mine.dtype == other.dtype
         true = tf.cast(true, tf.float32).numpy()
@@ -124,9 +123,7 @@ def test_attention_remembers_one_square_tensor():
 
 
 def test_dynamic_shapes_and_an_outer_jit():
-    encoder = TransformerEncoder(1, SIZE, HEADS, 4 * SIZE)
-    encoder.build()
-    randomize(encoder.variables)
+    encoder = randomized(TransformerEncoder(1, SIZE, HEADS, 4 * SIZE))
 
     def run(hidden):
         mask = tf.ones(tf.shape(hidden)[:2])

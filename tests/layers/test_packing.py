@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.layers import TextEmbedding
-from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.packing import Packing
+from tests import tiny
 from tests.layers.helpers import randomize
 
 MASKS = {
@@ -20,9 +20,7 @@ IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], np.int32)
 
 def make(direction="both", embedding_size=8):
     table = TextEmbedding(11, embedding_size, max_positions=5)
-    encoder = TextEncoder(
-        table, num_layers=2, hidden_size=8, num_heads=2, direction=direction
-    )
+    encoder = tiny.encoder(table, hidden_size=8, direction=direction)
     randomize(encoder.trainable_variables)
     return encoder
 

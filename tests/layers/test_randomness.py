@@ -3,15 +3,8 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from electra_tf.layers.randomness import (
-    at_row,
-    fold_in,
-    keep_mask,
-    keep_scale,
-    per_row,
-    split_seed,
-    uniform,
-)
+from electra_tf.layers import randomness
+from electra_tf.layers.randomness import at_row, keep_mask, split_seed, uniform
 
 SEED = tf.constant([3, 7], tf.int32)
 
@@ -59,15 +52,14 @@ def test_patterns_of_eight_are_uniform():
 
 def test_mask_follows_the_flat_index():
     flat = keep_mask(SEED, [24], 0.5).numpy()
-    np.testing.assert_array_equal(
-        keep_mask(SEED, [2, 3, 4], 0.5), flat.reshape(2, 3, 4)
-    )
+    cube = keep_mask(SEED, [2, 3, 4], 0.5)
+    np.testing.assert_array_equal(cube, flat.reshape(2, 3, 4))
     masks = tf.function(
         lambda rows: keep_mask(SEED, [rows, 4], 0.5),
         input_signature=[tf.TensorSpec([], tf.int32)],
     )
     np.testing.assert_array_equal(masks(6), flat.reshape(6, 4))
-    assert abs(keep_scale(0.1) * 0.9 - 1) < 1e-9
+    assert abs(randomness.keep_scale(0.1) * 0.9 - 1) < 1e-9
 
 
 # Random numbers of a batch that is split into pieces.
@@ -91,13 +83,13 @@ def test_rows_draw_the_same_in_every_cut(draw, shape):
 def test_derived_seeds_know_the_row():
     seed = at_row(SEED, 5)
     for found, plain in (
-        (fold_in(seed, 3), fold_in(SEED, 3)),
+        (randomness.fold_in(seed, 3), randomness.fold_in(SEED, 3)),
         *zip(split_seed(seed, 2), split_seed(SEED, 2), strict=True),
     ):
         np.testing.assert_array_equal(found, [*plain.numpy(), 5])
-    np.testing.assert_array_equal(per_row(seed, 7), [3, 7, 35])
-    np.testing.assert_array_equal(per_row(SEED, 7), SEED)
-    assert per_row(None, 7) is None
+    np.testing.assert_array_equal(randomness.per_row(seed, 7), [3, 7, 35])
+    np.testing.assert_array_equal(randomness.per_row(SEED, 7), SEED)
+    assert randomness.per_row(None, 7) is None
 
 
 def test_uniform_numbers_are_those_of_tensorflow():
