@@ -18,11 +18,6 @@ COMMAND = (sys.executable, "-m", "electra_tf", "records")
 
 
 @pytest.fixture
-def corpus(tmp_path):
-    return tmp_path / "corpus.txt"
-
-
-@pytest.fixture
 def arguments(corpus, tmp_path):
     VOCABULARY.save(tmp_path / "vocab.txt")
     return (f"--corpus={corpus}", f"--vocab_file={tmp_path / 'vocab.txt'}")
@@ -56,10 +51,7 @@ def test_killed_mid_way_and_run_again(corpus, arguments, tmp_path, capsys):
 
 
 def test_command_line_blank_lines(corpus, arguments, tmp_path):
-    """Blank lines separate documents or not, and short documents count.
-
-    (pitfalls 4 and 5 of docs/fidelity.md)
-    """
+    """Short documents count, too (pitfalls 4 and 5 of docs/fidelity.md)."""
     corpus.write_text("waa wab\n\nwac wad")
     for count, flag in (2, "--blank_lines_separate"), (1, "--noblank_lines_separate"):
         folder = f"--output_dir={tmp_path / flag}"
