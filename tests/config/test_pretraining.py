@@ -11,11 +11,7 @@ from electra_tf.__main__ import COMMANDS
 from electra_tf.config import fields
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig, FinetuneRunConfig
-from electra_tf.config.pretraining import (
-    EncoderConfig,
-    GeneratorConfig,
-    PretrainConfig,
-)
+from electra_tf.config.pretraining import EncoderConfig, GeneratorConfig, PretrainConfig
 from electra_tf.config.records import RecordsConfig
 from electra_tf.config.validation import warnings
 from tests.flag_parsing import parse

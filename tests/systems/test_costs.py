@@ -117,7 +117,8 @@ def published(size, **choices):
     return fields.from_flat({**config, "mask_rate": 0.15, **choices}, PretrainConfig)
 
 
-# Exact parameter counts of the original with a vocabulary of 30,522.
+# Exact parameter counts of the original with a vocabulary of 30,522, from the shapes of
+# its code; published as 14M, 110M and 335M.
 COUNTS = {
     "embeddings": (3_972_864, 3_972_864, 23_837_184, 31_782_912),
     "projection": (33_024, 33_024, 0, 0),
