@@ -1,7 +1,7 @@
 """Forward pass of the encoder in plain NumPy, written from the definition.
 
-Computes one sentence, head and position at a time, in float64. `weights` maps the
-last part of a variable path to an array.
+Computes one sentence and head at a time, in float64. `weights` maps the last part of a
+variable path to an array.
 """
 
 import math
@@ -22,19 +22,9 @@ def layer_norm(x, gamma, beta, epsilon=1e-12):
 
 
 def embed(weights, input_ids, segment_ids):
-    total = np.stack(
-        [
-            [
-                weights["word_embeddings"][token]
-                + weights["position_embeddings"][position]
-                + weights["segment_embeddings"][segment]
-                for position, (token, segment) in enumerate(
-                    zip(tokens, segments, strict=True)
-                )
-            ]
-            for tokens, segments in zip(input_ids, segment_ids, strict=True)
-        ]
-    )
+    total = weights["word_embeddings"][input_ids]
+    total = total + weights["position_embeddings"][: input_ids.shape[1]]
+    total = total + weights["segment_embeddings"][segment_ids]
     return layer_norm(total, weights["layer_norm_gamma"], weights["layer_norm_beta"])
 
 
@@ -59,9 +49,8 @@ def block(weights, hidden, input_mask, num_heads):
     """One post-LayerNorm block: hidden [B, S, D], input_mask [B, S]."""
     qkv = np.split(hidden @ weights["qkv_kernel"] + weights["qkv_bias"], 3, axis=-1)
     context = attention(*qkv, input_mask, num_heads)
-    attended = (
-        context @ weights["attention_output_kernel"] + weights["attention_output_bias"]
-    )
+    attended = context @ weights["attention_output_kernel"]
+    attended = attended + weights["attention_output_bias"]
     hidden = layer_norm(
         hidden + attended,
         weights["attention_layer_norm_gamma"],
@@ -73,6 +62,17 @@ def block(weights, hidden, input_mask, num_heads):
         weights["output_layer_norm_gamma"],
         weights["output_layer_norm_beta"],
     )
+
+
+def states(weights_by_depth, inputs, mask, num_heads):
+    """Hidden states: the projected embeddings, then the output of each block."""
+    bottom, *blocks = weights_by_depth
+    hidden = embed(bottom, inputs["input_ids"], inputs["segment_ids"])
+    hidden = hidden @ bottom["embeddings_projection_kernel"]
+    found = [hidden + bottom["embeddings_projection_bias"]]
+    for weights in blocks:
+        found.append(block(weights, found[-1], mask, num_heads))
+    return found
 
 
 def named_weights(variables):

@@ -65,7 +65,6 @@ def _norm(path, size):
 
 
 def random_variables(found, seed=0, stddev=0.3):
-    """Random float32 values for all variables."""
     rng = np.random.default_rng(seed)
     return {
         name: (rng.normal(0, stddev, shape) + name.endswith("gamma")).astype(np.float32)
@@ -90,9 +89,8 @@ class Checkpoint:
         return inputs @ kernel + self.variables[f"{path}/bias"]
 
     def norm(self, path, inputs):
-        return layer_norm(
-            inputs, self.variables[f"{path}/gamma"], self.variables[f"{path}/beta"]
-        )
+        gamma = self.variables[f"{path}/gamma"]
+        return layer_norm(inputs, gamma, self.variables[f"{path}/beta"])
 
     def hidden(self, scope, ids, segments, mask):
         tables = {
@@ -138,5 +136,4 @@ class Checkpoint:
         rows = gelu(self.dense("generator_predictions/dense", rows))
         rows = self.norm("generator_predictions/LayerNorm", rows)
         words = self.variables["electra/embeddings/word_embeddings"]
-        bias = self.variables["generator_predictions/output_bias"]
-        return rows @ words.T + bias
+        return rows @ words.T + self.variables["generator_predictions/output_bias"]

@@ -64,11 +64,9 @@ def copying_mixture(hidden, head, table, gate, shown):
 def all_tokens_mlm(hidden, head, table, gate, original, corrupted, input_mask):
     """All-Tokens MLM: predicts the original token, at every real token."""
     found = []
-    for row, at in np.argwhere(input_mask):
-        mixture = copying_mixture(
-            hidden[row, at], head, table, gate, corrupted[row, at]
-        )
-        found.append(-np.log(mixture[original[row, at]]))
+    for at in map(tuple, np.argwhere(input_mask)):
+        mixture = copying_mixture(hidden[at], head, table, gate, corrupted[at])
+        found.append(-np.log(mixture[original[at]]))
     return np.mean(found)
 
 
