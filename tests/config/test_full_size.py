@@ -22,8 +22,7 @@ def config_of(name):
 
 
 def test_no_configuration_is_missing():
-    names = {path.stem for path in CONFIGS.glob("*.cfg")} - {"tiny", "mini"}
-    assert names == {*SIZES}
+    assert {path.stem for path in CONFIGS.glob("*.cfg")} - {"tiny", "mini"} == {*SIZES}
 
 
 def assert_sizes(name, config, model):

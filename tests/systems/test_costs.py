@@ -179,8 +179,7 @@ def test_slots_are_those_of_the_masking(length, rate):
     assert config.predictions_per_seq == masking.max_predictions_per_seq
     assert config_of().predictions_per_seq == P
     flags = {"mask_rate": 0.1, "final_mask_rate": 0.3}
-    rising = fields.from_flat(flags, PretrainConfig)
-    assert rising.predictions_per_seq == 39
+    assert fields.from_flat(flags, PretrainConfig).predictions_per_seq == 39
 
 
 @pytest.mark.parametrize(
