@@ -14,7 +14,10 @@ from electra_tf.__main__ import main
 from electra_tf.data.records import read_manifest
 from tests.data.common import ROOT, VOCABULARY, build, contents, text
 
-COMMAND = (sys.executable, "-m", "electra_tf", "records")
+
+def start(folder, arguments, **options):
+    command = [sys.executable, "-m", "electra_tf", "records", f"--output_dir={folder}"]
+    return subprocess.Popen([*command, *arguments], cwd=ROOT, **options)
 
 
 @pytest.fixture
@@ -28,11 +31,7 @@ def arguments(corpus, tmp_path):
 def test_killed_mid_way_and_run_again(corpus, arguments, tmp_path, capsys):
     corpus.write_text(text(20_000))
     killed = tmp_path / "killed"
-    process = subprocess.Popen(
-        [*COMMAND, f"--output_dir={killed}", *arguments],
-        cwd=ROOT,
-        stderr=subprocess.DEVNULL,
-    )
+    process = start(killed, arguments, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while len(list(killed.glob(".build/unit-*.json"))) < 3:
         assert process.poll() is None
@@ -44,8 +43,7 @@ def test_killed_mid_way_and_run_again(corpus, arguments, tmp_path, capsys):
     stamps = {p: p.stat().st_mtime_ns for p in killed.glob(".build/unit-*.json")}
     assert 3 <= len(stamps) < 16
     assert main(["records", f"--output_dir={killed}", *arguments]) == 0
-    told = capsys.readouterr().err
-    assert f"{len(stamps)} of 16 units are finished already" in told
+    assert f"{len(stamps)} of 16 units are finished already" in capsys.readouterr().err
     assert main(["records", f"--output_dir={tmp_path / 'whole'}", *arguments]) == 0
     assert contents(killed) == contents(tmp_path / "whole")
 
@@ -70,12 +68,7 @@ def test_a_second_process_waits_and_uses_what_the_first_built(
     build(corpus, tmp_path / "whole")
     folder = tmp_path / "shared"
     with files.owned(folder):
-        second = subprocess.Popen(
-            [*COMMAND, f"--output_dir={folder}", *arguments],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        second = start(folder, arguments, stderr=subprocess.PIPE, text=True)
         line = next(line for line in second.stderr if "waiting for it" in line)
         assert f"process {os.getpid()} on " in line
         assert f"is working in {folder}" in line

@@ -145,8 +145,7 @@ def test_shares_of_segments_in_sentence_like_text():
 def test_lengths_and_separators(segmenting, length, seed):
     """Lengths and separators of every example (pitfall 3 of docs/fidelity.md)."""
     rng = random.Random(seed)
-    build = builder(rng, segmenting, length)
-    for example in build.build(random_documents(rng, 1)):
+    for example in builder(rng, segmenting, length).build(random_documents(rng, 1)):
         assert len(example) <= length
         first, second = segments(example)
         assert first

@@ -207,8 +207,8 @@ def simulated_spans(size, count, rng):
 
 def masked_positions(out, length):
     found = np.zeros((len(out["masked_lm_ids"]), length), bool)
-    for row, slot in np.argwhere(out["masked_lm_weights"] > 0):
-        found[row, out["masked_lm_positions"][row, slot]] = True
+    row, slot = np.nonzero(out["masked_lm_weights"])
+    found[row, out["masked_lm_positions"][row, slot]] = True
     return found
 
 

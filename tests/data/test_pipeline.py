@@ -173,6 +173,5 @@ def test_an_error_about_something_else_passes():
 
 @pytest.mark.parametrize("index", [-1, 2**40 + 7])
 def test_ids_are_not_wrapped_around(index):
-    record = original_record([CLS, index, SEP], 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="an id is"):
-        pipeline.parse_batch(tf.constant([record]))
+        pipeline.parse_batch(tf.constant([original_record([CLS, index, SEP], 3)]))

@@ -24,8 +24,7 @@ def build(folder, *, words=WORDS, first=0, **options):
 
 def given(*patterns, **options):
     patterns = tuple(map(str, patterns))
-    config = DataConfig(records=patterns, max_seq_length=32, **options)
-    return given_data(config, print)
+    return given_data(DataConfig(records=patterns, max_seq_length=32, **options), print)
 
 
 def test_all_folders_count(tmp_path):

@@ -67,9 +67,8 @@ def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile)
 def test_rows_of_unknown_number(monkeypatch):
     """A replica may have no rows."""
     monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 4 * VOCAB)
-    function = tf.function(chunked.log_normalizer)
     rows, table, bias = values()
-    concrete = function.get_concrete_function(
+    concrete = tf.function(chunked.log_normalizer).get_concrete_function(
         tf.TensorSpec([None, SIZE]), tf.TensorSpec(table.shape), tf.TensorSpec([VOCAB])
     )
     found = concrete(rows, table, bias)[0]

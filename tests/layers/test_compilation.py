@@ -124,6 +124,5 @@ def test_replicas_have_the_gradients_of_their_own_rows():
         return [strategy.experimental_local_results(value) for value in values]
 
     expected = gradients(apart)
-    actual = gradients(traced_for_all(layers[0]))
-    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(gradients(traced_for_all(layers[0])), expected)
     assert np.abs(expected[0][0] - expected[0][1]).max() > 0

@@ -61,9 +61,8 @@ def test_sinusoidal_positions():
     for position in (0, 1, 39):
         for i in range(3):
             angle = position / 10000 ** (i / 3)
-            expected = [np.sin(angle), np.cos(angle)]
             found = table[position, [i, 3 + i]] / (0.05 * np.sqrt(2))
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+            np.testing.assert_allclose(found, [np.sin(angle), np.cos(angle)], atol=1e-5)
     np.testing.assert_allclose(np.sqrt(np.mean(table**2)), 0.05, rtol=1e-6)
     with pytest.raises(ValueError, match="even number of columns, got 5"):
         TextEmbedding(9, 5, position_init="sinusoidal").build()

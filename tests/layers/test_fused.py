@@ -13,8 +13,7 @@ MASK = tf.constant([[1] * 6, [1] * 4 + [0] * 2, [0] * 6])
 
 
 def normal(*shape, seed=0):
-    values = np.random.default_rng(seed).normal(size=shape)
-    return tf.constant(values, tf.float32)
+    return tf.constant(np.random.default_rng(seed).normal(size=shape), tf.float32)
 
 
 def vectors(*offsets):
@@ -24,22 +23,17 @@ def vectors(*offsets):
 FLAT = ROWS * LENGTH
 RATES = {"seed": SEED, "rate": 0.25}
 NORM = {"epsilon": 1e-12, **RATES}
+BIASED = [normal(FLAT, SIZE), *vectors(0)]
 QKV = [normal(FLAT, 3 * SIZE), 0.3 * normal(3 * SIZE)]
 ATTENTION = {"mask": MASK, "num_heads": HEADS, **RATES}
 CASES = {
     "drop": ([normal(FLAT, SIZE)], RATES),
     "norm_drop": ([normal(FLAT, SIZE), *vectors(1, 0)], {"dtype": "float32", **NORM}),
     **{
-        f"bias_activation {name}": (
-            [normal(FLAT, SIZE), *vectors(0)],
-            {"activation": activation},
-        )
+        f"bias_activation {name}": (BIASED, {"activation": activation})
         for name, activation in plain.ACTIVATIONS.items()
     },
-    "bias_drop_add_norm": (
-        [normal(FLAT, SIZE), *vectors(0), normal(FLAT, SIZE, seed=1), *vectors(1, 0)],
-        NORM,
-    ),
+    "bias_drop_add_norm": ([*BIASED, normal(FLAT, SIZE, seed=1), *vectors(1, 0)], NORM),
     "attention": (QKV, ATTENTION),
     "attention causal": (QKV, {"score_penalty": plain.left_to_right, **ATTENTION}),
 }
@@ -60,8 +54,7 @@ def value_and_gradients(function, tensors, options):
 @pytest.mark.parametrize("name", CASES)
 def test_equals_plain(name):
     tensors, options = CASES[name]
-    rates = (0.0, 0.25) if "rate" in options else (None,)
-    for rate in rates:
+    for rate in (0.0, 0.25) if "rate" in options else (None,):
         if rate is not None:
             options = {**options, "rate": rate, "seed": SEED if rate else None}
         ours, theirs = (
@@ -104,11 +97,10 @@ def test_attention_remembers_one_square_tensor():
 
     @tf.function
     def step():
-        graph = tf.compat.v1.get_default_graph()
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             result = fused.attention(*tensors, **options)
-        made.extend(graph.get_operations())
+        made.extend(tf.compat.v1.get_default_graph().get_operations())
         return tape.gradient(result, tensors)
 
     operations = step.get_concrete_function().graph.get_operations()

@@ -28,10 +28,9 @@ def test_token_cross_entropy_of_a_low_precision(shape):
     upstream = tf.constant(rng.normal(size=shape), tf.float32)
     found = []
     for dtype in ("float32", "bfloat16"):
-        function = tf.function(losses.token_cross_entropy_for(dtype))
         with tf.GradientTape() as tape:
             tape.watch(logits)
-            values = function(logits, ids)
+            values = tf.function(losses.token_cross_entropy_for(dtype))(logits, ids)
         found.append((values, tape.gradient(values, logits, upstream)))
     for exact, fast in zip(*found, strict=True):
         assert fast.dtype == tf.float32

@@ -78,5 +78,4 @@ def test_no_token_is_padding():
     kept = np.where(np.reshape(mask, [3, 4, 1]) > 0, hidden, 0)
     kept[1, 0] = hidden[1, 0]
     np.testing.assert_array_equal(packing.unpack(listed), kept)
-    first = packing.first()
-    np.testing.assert_array_equal(first.keep(listed), hidden[:, 0])
+    np.testing.assert_array_equal(packing.first().keep(listed), hidden[:, 0])

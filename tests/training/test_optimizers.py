@@ -211,8 +211,7 @@ def test_the_sum_over_replicas_is_clipped():
     momentum = np.array(optimizer._momentums[0])
     # Sum (10, 10): norm 14.14, clipped to (0.707, 0.707).
     np.testing.assert_allclose(momentum, 0.1 * np.array([0.5, 0.5]) ** 0.5, rtol=1e-6)
-    norm = optimizer.gradient_norm.numpy()
-    np.testing.assert_allclose(norm, 200**0.5, rtol=1e-6)
+    np.testing.assert_allclose(optimizer.gradient_norm.numpy(), 200**0.5, rtol=1e-6)
     assert optimizer.nonfinite_variable() is None
     strategy.run(step, [tf.constant([[1.0, 0.0], [np.inf, 1.0]])])
     assert optimizer.nonfinite_variable() == "kernel"

@@ -50,8 +50,7 @@ def test_no_warmup_is_finite_in_a_compiled_function():
 
 
 def test_linear_change():
-    schedule = LinearChange(2.0, 1.0, 4, begin=10)
-    found = values(schedule, (0, 10, 11, 12, 14, 1000))
+    found = values(LinearChange(2.0, 1.0, 4, begin=10), (0, 10, 11, 12, 14, 1000))
     np.testing.assert_allclose(found, [2.0, 2.0, 1.75, 1.5, 1.0, 1.0])
 
 
