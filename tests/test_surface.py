@@ -31,13 +31,9 @@ REFERENCE = (PACKAGE.parent / "docs" / "reference.md").read_text("utf-8")
 
 def public_names(module):
     """`__all__`, or the functions that the module defines."""
-    names = [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-    ]
+    functions = inspect.getmembers(module, inspect.isfunction)
+    own = [name for name, value in functions if value.__module__ == module.__name__]
+    names = [name for name in own if not name.startswith("_")]
     return getattr(module, "__all__", names)
 
 

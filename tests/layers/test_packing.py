@@ -53,10 +53,8 @@ def test_equals_the_path_that_computes_on_padding(direction):
 
 def test_in_a_graph_of_unknown_sizes():
     encoder = make(embedding_size=6)
-    specs = {
-        name: tf.TensorSpec([None, None], tf.int32)
-        for name in ("input_ids", "input_mask", "segment_ids")
-    }
+    names = ("input_ids", "input_mask", "segment_ids")
+    specs = dict.fromkeys(names, tf.TensorSpec([None, None], tf.int32))
     for encode in (encoder.encode_tokens, encoder.encode_first):
         call = tf.function(encode, input_signature=[specs])
         for name in ("after", "between"):

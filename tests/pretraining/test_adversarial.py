@@ -181,15 +181,9 @@ def test_unsuitable_arguments_are_refused(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_xla_compiles_accumulation_and_a_schedule(kind):
-    model = make(
-        kind,
-        tied=True,
-        dropout=0.1,
-        num_layers=1,
-        scale=0.02,
-        adversarial_weight=pretraining.LinearChange(0.0, 1.0, 2, begin=1),
-        gradient_accumulation_steps=2,
-    )
+    weight = pretraining.LinearChange(0.0, 1.0, 2, begin=1)
+    options = {"adversarial_weight": weight, "gradient_accumulation_steps": 2}
+    model = make(kind, tied=True, dropout=0.1, num_layers=1, scale=0.02, **options)
     model.compile(optimizer=et.training.AdamW(1e-3), jit_compile=True)
     steps = {"epochs": 3, "steps_per_epoch": 1}
     history = model.fit(tiny.dataset(3), **steps, verbose=0, shuffle=False).history

@@ -99,7 +99,5 @@ def test_each_held_out_number_gets_its_own_baseline():
     assert found["discriminator_accuracy"] == pytest.approx(0.6)
     assert found["prediction_accuracy"] == pytest.approx(0.4)
     sentence = {"corrupted_fraction": 0.8, "sentence_accuracy": 0.0, "copy_auc": 0.1}
-    assert scored(sentence) == {
-        "sentence_accuracy": pytest.approx(0.8),
-        "copy_auc": 0.5,
-    }
+    expected = {"sentence_accuracy": pytest.approx(0.8), "copy_auc": 0.5}
+    assert scored(sentence) == expected

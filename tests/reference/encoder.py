@@ -21,11 +21,17 @@ def layer_norm(x, gamma, beta, epsilon=1e-12):
     return (x - mean) / np.sqrt(variance + epsilon) * gamma + beta
 
 
+def normalized(x, weights, part=""):
+    """LayerNorm with the weights whose names begin with ``part``."""
+    gamma, beta = (weights[f"{part}layer_norm_{name}"] for name in ("gamma", "beta"))
+    return layer_norm(x, gamma, beta)
+
+
 def embed(weights, input_ids, segment_ids):
     total = weights["word_embeddings"][input_ids]
     total = total + weights["position_embeddings"][: input_ids.shape[1]]
     total = total + weights["segment_embeddings"][segment_ids]
-    return layer_norm(total, weights["layer_norm_gamma"], weights["layer_norm_beta"])
+    return normalized(total, weights)
 
 
 def attend(query, key, value, mask):
@@ -51,17 +57,10 @@ def block(weights, hidden, input_mask, num_heads):
     context = attention(*qkv, input_mask, num_heads)
     attended = context @ weights["attention_output_kernel"]
     attended = attended + weights["attention_output_bias"]
-    hidden = layer_norm(
-        hidden + attended,
-        weights["attention_layer_norm_gamma"],
-        weights["attention_layer_norm_beta"],
-    )
+    hidden = normalized(hidden + attended, weights, "attention_")
     wide = gelu(hidden @ weights["intermediate_kernel"] + weights["intermediate_bias"])
-    return layer_norm(
-        hidden + wide @ weights["output_kernel"] + weights["output_bias"],
-        weights["output_layer_norm_gamma"],
-        weights["output_layer_norm_beta"],
-    )
+    hidden = hidden + wide @ weights["output_kernel"] + weights["output_bias"]
+    return normalized(hidden, weights, "output_")
 
 
 def states(weights_by_depth, inputs, mask, num_heads):

@@ -8,6 +8,8 @@ import numpy as np
 
 from tests.reference.encoder import attention, gelu, layer_norm
 
+QKV = ("query", "key", "value")
+
 
 def shapes(sizes, generator=None):
     """Names and shapes of a released checkpoint's variables.
@@ -44,7 +46,7 @@ def _body(scope, sizes):
         found |= _dense(f"{scope}embeddings_project", sizes["embedding"], hidden)
     for layer in range(sizes["layers"]):
         path = f"{scope}encoder/layer_{layer}/"
-        for part in ("query", "key", "value"):
+        for part in QKV:
             found |= _dense(f"{path}attention/self/{part}", hidden, hidden)
         found |= {
             **_dense(f"{path}attention/output/dense", hidden, hidden),
@@ -110,18 +112,13 @@ class Checkpoint:
         return hidden
 
     def block(self, path, hidden, mask, heads):
-        parts = [
-            self.dense(f"{path}/attention/self/{part}", hidden)
-            for part in ("query", "key", "value")
-        ]
+        parts = [self.dense(f"{path}/attention/self/{part}", hidden) for part in QKV]
         context = attention(*parts, mask, heads)
         attended = self.dense(f"{path}/attention/output/dense", context)
         hidden = self.norm(f"{path}/attention/output/LayerNorm", hidden + attended)
         wide = gelu(self.dense(f"{path}/intermediate/dense", hidden))
-        return self.norm(
-            f"{path}/output/LayerNorm",
-            hidden + self.dense(f"{path}/output/dense", wide),
-        )
+        hidden = hidden + self.dense(f"{path}/output/dense", wide)
+        return self.norm(f"{path}/output/LayerNorm", hidden)
 
     def rtd_logits(self, ids, segments, mask):
         """Logits [B, S]."""

@@ -63,8 +63,7 @@ class Networks:
         positions = batch["masked_lm_positions"]
         rows = [hidden[row][positions[row]] for row in range(len(hidden))]
         rows = np.stack(rows) @ head["dense_kernel"] + head["dense_bias"]
-        norm = (head["layer_norm_gamma"], head["layer_norm_beta"])
-        rows = encoder.layer_norm(encoder.gelu(rows), *norm)
+        rows = encoder.normalized(encoder.gelu(rows), head)
         return rows @ words.T + head["output_bias"]
 
     def discriminator_logits(self, weights, ids, batch):

@@ -34,9 +34,7 @@ def logits(left, right, head, words, batch, num_heads):
             if t + 1 < real:
                 contexts[row, t, width:] = after[row, t + 1]
     hidden = encoder.gelu(contexts @ head["dense_kernel"] + head["dense_bias"])
-    norm = (head["layer_norm_gamma"], head["layer_norm_beta"])
-    hidden = encoder.layer_norm(hidden, *norm)
-    return hidden @ words.T + head["output_bias"]
+    return encoder.normalized(hidden, head) @ words.T + head["output_bias"]
 
 
 def log_softmax(scores):

@@ -235,12 +235,9 @@ def test_loss_scaling():
 def test_save_and_load_keep_state_and_options(tmp_path):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(3, name="dense")(inputs))
-    optimizer = AdamW(
-        WarmupPolynomialDecay(0.05, 100, warmup_steps=2),
-        clip_norm=2.0,
-        bias_correction=True,
-        learning_rate_multipliers=[([model.layers[1].kernel], 0.5)],
-    )
+    schedule = WarmupPolynomialDecay(0.05, 100, warmup_steps=2)
+    options = {"learning_rate_multipliers": [([model.layers[1].kernel], 0.5)]}
+    optimizer = AdamW(schedule, clip_norm=2.0, bias_correction=True, **options)
     model.compile(optimizer, loss="mse", run_eagerly=True)
     model.fit(make_data(), verbose=0, shuffle=False)
     model.save(tmp_path / "model.keras")
