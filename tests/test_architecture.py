@@ -46,9 +46,8 @@ def homes(path):
 
 def graph():
     """Import graph of all modules, with imports in functions and lazy names."""
-    found = grimp.build_graph(
-        "electra_tf", include_external_packages=True, cache_dir=None
-    )
+    options = {"include_external_packages": True, "cache_dir": None}
+    found = grimp.build_graph("electra_tf", **options)
     for path in PACKAGE.glob("*/**/__init__.py"):
         package = ".".join(path.parent.relative_to(PACKAGE.parent).parts)
         for home in homes(path):
@@ -90,8 +89,7 @@ def test_only_two_names_of_the_root_are_imported():
 
 
 def test_config_needs_no_library_and_commands_no_tensorflow():
-    outside = imported("config") - MODULES
-    assert outside <= sys.stdlib_module_names
+    assert imported("config") - MODULES <= sys.stdlib_module_names
     for unit in ("files", "cli"):
         assert not imported(unit) & TENSORFLOW
 

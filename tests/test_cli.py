@@ -122,9 +122,8 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
     inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
     inner.write_text("# a comment\n--count=7\n--words=x\n")
     # Windows begins text files with a byte-order mark.
-    outer.write_bytes(
-        f"\ufeff--flagfile={inner}\r\n\r\n// another\r\n--count=8\r\n".encode()
-    )
+    text = f"\ufeff--flagfile={inner}\r\n\r\n// another\r\n--count=8\r\n"
+    outer.write_bytes(text.encode())
     assert cli.parse(Small, [f"--flagfile={outer}"]).count == 8
     assert cli.parse(Small, ["--flagfile", str(outer), "--count=9"]).count == 9
     assert cli.parse(Small, [f"--flagfile={outer}"]).words == ("x",)
@@ -182,9 +181,8 @@ def test_the_list_of_commands():
         assert len(row.summary.split()) > 3
     wrong = python("-m", "electra_tf", "pretain")
     assert wrong.returncode == 1
-    assert wrong.stderr == (
-        "error: unknown command 'pretain'. Did you mean pretrain? See --help.\n"
-    )
+    message = "unknown command 'pretain'. Did you mean pretrain? See --help."
+    assert wrong.stderr == f"error: {message}\n"
 
 
 def test_pretraining_without_flags_starts_nothing(capsys):

@@ -130,8 +130,7 @@ def check_step(name, part, arguments, named):
     before = [variable.numpy() for _, variable in pairs]
     optimizer = et.training.AdamW(0.1, weight_decay=0.0)
     optimizer.apply(*map(list, zip(*pairs, strict=True)))
-    moved = [
-        (old != v.numpy()).any() for old, (_, v) in zip(before, pairs, strict=True)
-    ]
+    after = [variable.numpy() for _, variable in pairs]
+    moved = [(old != new).any() for old, new in zip(before, after, strict=True)]
     assert np.mean(moved) > 0.5
-    assert all(np.isfinite(v.numpy()).all() for _, v in pairs)
+    assert all(np.isfinite(value).all() for value in after)

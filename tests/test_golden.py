@@ -6,6 +6,7 @@ loaders of Keras and TensorFlow.
 """
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -54,9 +55,8 @@ def assert_arrays(found, expected, tolerance):
         one, other = found[name], expected[name]
         assert one.dtype == other.dtype, name
         if tolerance and one.dtype.kind == "f":
-            np.testing.assert_allclose(
-                one, other, rtol=tolerance, atol=tolerance, err_msg=name
-            )
+            limits = {"rtol": tolerance, "atol": tolerance}
+            np.testing.assert_allclose(one, other, **limits, err_msg=name)
         else:
             np.testing.assert_array_equal(one, other, err_msg=name)
 
@@ -76,7 +76,6 @@ def runs(tmp_path, monkeypatch):
 
 # -- Resumed pretraining ---------------------------------------------------------------
 
-
 # Now estimated from 2,048 thresholds, formerly from 200.
 AUC = ("discriminator_auc", "copy_auc")
 
@@ -84,15 +83,10 @@ AUC = ("discriminator_auc", "copy_auc")
 def losses(model_dir, after):
     """Logged metrics after a step, without times and AUC."""
     logged = rows((model_dir / "metrics.jsonl").read_text())
-    return [
-        {
-            k: v
-            for k, v in row.items()
-            if "per_second" not in k and "time" not in k and not k.endswith(AUC)
-        }
-        for row in logged
-        if row["step"] > after
-    ]
+    names = {name for row in logged for name in row if not name.endswith(AUC)}
+    names = {name for name in names if not re.search("per_second|time", name)}
+    later = [row for row in logged if row["step"] > after]
+    return [{name: row[name] for name in row if name in names} for row in later]
 
 
 # Removed flags whose stored values are ignored.
@@ -160,9 +154,8 @@ def test_a_stopped_two_stage_run_goes_on(runs, stored, name):
 
 @pytest.fixture(scope="module")
 def systems(tmp_path_factory):
-    return read(
-        archive.unpack("systems", tmp_path_factory.mktemp("s")) / "systems.json"
-    )
+    folder = archive.unpack("systems", tmp_path_factory.mktemp("systems"))
+    return read(folder / "systems.json")
 
 
 def flags_of(config):
@@ -179,7 +172,6 @@ def flags_of(config):
 
 
 def test_stored_settings_are_accepted(runs, systems):
-    """A stored config.json equals the config of its flags."""
     name = "mlm"
     config = systems[name]["config"]
     runs.joinpath(name).mkdir()
@@ -195,7 +187,6 @@ def test_stored_settings_are_accepted(runs, systems):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipes.SYSTEMS)
 def test_a_system_is_trained_as_it_was(runs, systems, name):
-    """Stored settings reproduce config, data and weights."""
     expected = systems[name]
     shutil.rmtree(runs / name, ignore_errors=True)
     commands.run("run_pretraining", *flags_of(expected["config"]))
@@ -325,12 +316,10 @@ def test_the_stored_saved_model_needs_nothing_of_this_library(stored):
     assert {"serving_default", "ids", "tf_example"} <= set(loaded.signatures)
     expected = read(stored / "answers.json")["predict"]["rows"]
     found = loaded.signatures["serving_default"](text=tf.constant(recipes.TEXTS))
-    assert [label.decode() for label in found["label"].numpy()] == [
-        row["label"] for row in expected
-    ]
-    np.testing.assert_allclose(
-        found["probability"], [row["probability"] for row in expected], atol=1e-5
-    )
+    labels = [label.decode() for label in found["label"].numpy()]
+    assert labels == [row["label"] for row in expected]
+    probabilities = [row["probability"] for row in expected]
+    np.testing.assert_allclose(found["probability"], probabilities, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -353,8 +342,7 @@ def test_a_finished_run_is_a_start(runs):
 
 def test_a_finished_task_is_not_replaced(runs):
     before = (runs / "task" / "results.json").read_bytes()
-    flags = recipes.FINETUNING.split()
-    _, said = commands.run("run_finetuning", *flags, expect=1)
+    _, said = commands.run("run_finetuning", *recipes.FINETUNING.split(), expect=1)
     assert "task holds a finished run: pass --overwrite" in said
     assert (runs / "task" / "results.json").read_bytes() == before
 

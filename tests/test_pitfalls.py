@@ -26,9 +26,8 @@ TABLE = rows((ROOT / "docs" / "fidelity.md").read_text())
 
 
 def mentioned(text):
-    return {
-        int(n) for found in MENTION.findall(text) for n in re.findall(r"\d+", found)
-    }
+    numbers = re.findall(r"\d+", " ".join(MENTION.findall(text)))
+    return {*map(int, numbers)}
 
 
 def source_of(path, name):

@@ -51,8 +51,7 @@ def test_pretraining_example_runs(tmp_path, monkeypatch):
     code = code.replace("steps_per_epoch=100", "steps_per_epoch=2")
     code = code.replace("batch_size=32", "batch_size=4")
     exec(compile(code, "python.md", "exec"), {})
-    encoder = keras.saving.load_model(tmp_path / "encoder.keras")
-    assert encoder.hidden_size == 128
+    assert keras.saving.load_model(tmp_path / "encoder.keras").hidden_size == 128
 
 
 def test_file_tree_names_what_exists():
@@ -85,8 +84,7 @@ FOREIGN_FLAGS = """
 runner direct_num_workers direct_running_mode environment_type flink_master
 flink_version flink_job_server_jar job_endpoint project region
 spark_master_url spark_job_server_jar conf cores host master memory temp_location
-port clients requests no app fail retry show
-silent
+port clients requests no app fail retry show silent
 """
 
 

@@ -3,11 +3,8 @@
 import importlib
 import inspect
 import json
-import os
 import pkgutil
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -21,34 +18,22 @@ from electra_tf.pretraining.masked_lm import Generator
 from electra_tf.tasks.heads import HiddenClassificationHead, TaggingHead
 from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
 from tests import tiny
+from tests.golden.commands import python
 from tests.layers.helpers import check_config
 
 PACKAGE = Path(et.__file__).parent
 
-PACKAGES = (
-    "electra_tf",
-    "electra_tf.api",
-    "electra_tf.data",
-    "electra_tf.layers",
-    "electra_tf.layers.losses",
-    "electra_tf.pretraining",
-    "electra_tf.serving",
-    "electra_tf.tasks",
-    "electra_tf.training",
-)
+PUBLIC = "api data layers layers.losses pretraining serving tasks training"
+PACKAGES = ("electra_tf", *(f"electra_tf.{name}" for name in PUBLIC.split()))
 BULLET = re.compile(r"^\* `([\w.]+)(?:\((.*)\))?`: \S", re.M)
 REFERENCE = (PACKAGE.parent / "docs" / "reference.md").read_text("utf-8")
 
 
 def public_names(module):
     """`__all__`, or the functions that the module defines."""
-    names = [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-    ]
+    functions = inspect.getmembers(module, inspect.isfunction)
+    own = [name for name, value in functions if value.__module__ == module.__name__]
+    names = [name for name in own if not name.startswith("_")]
     return getattr(module, "__all__", names)
 
 
@@ -88,20 +73,18 @@ def small_encoder(name="encoder", direction="right_to_left"):
         dropout=0.3,
         attention_dropout=0.4,
         direction=direction,
-        layer_norm_epsilon=1e-6,
-        initializer_range=0.05,
         seed=5,
         remat=True,
         name=name,
+        **SCALES,
     )
 
 
 def adversarial(cls, **kwargs):
     plain = tiny.electra(num_layers=1)
+    networks = (plain.generator, plain.discriminator)
     weight = pretraining.LinearChange(0.0, 0.5, 10, begin=3)
-    return cls(
-        plain.generator, plain.discriminator, adversarial_weight=weight, **kwargs
-    )
+    return cls(*networks, adversarial_weight=weight, **kwargs)
 
 
 def text_model(cls, head, kind, **task):
@@ -120,31 +103,28 @@ def text_model(cls, head, kind, **task):
 
 
 # One object of every registered class, built with values that are not defaults.
+SCALES = {"layer_norm_epsilon": 1e-6, "initializer_range": 0.05}
 BLOCK = {
     "dropout": 0.2,
     "attention_dropout": 0.3,
     "activation": "relu",
     "direction": "left_to_right",
-    "layer_norm_epsilon": 1e-6,
-    "initializer_range": 0.05,
+    **SCALES,
 }
 HEAD = {"dropout": 0.3, "pooling": "layers", "num_states": 3}
 SPANS = {"dense_size": 6, "beam_size": 3, "answerability": False}
 WEIGHTS = {"generator_weight": 2.0, "discriminator_weight": 3.0}
 EXAMPLES = {
     "Dropout": lambda: layers.Dropout(0.3),
-    "MaskedLMHead": lambda: layers.MaskedLMHead(
-        table(), initializer_range=0.05, layer_norm_epsilon=1e-6
-    ),
+    "MaskedLMHead": lambda: layers.MaskedLMHead(table(), **SCALES),
     "ReplacedTokenHead": lambda: layers.ReplacedTokenHead(8, initializer_range=0.1),
     "TextEmbedding": lambda: table(
         max_positions=7,
         num_segments=3,
         dropout=0.2,
-        initializer_range=0.05,
         position_init="sinusoidal",
-        layer_norm_epsilon=1e-6,
         name="words",
+        **SCALES,
     ),
     "DeltaEmbedding": lambda: layers.DeltaEmbedding(
         table(max_positions=7), dropout=0.2, name="delta"
@@ -291,20 +271,18 @@ def test_configs_round_trip(name):
             # An example with the default would not notice a lost argument.
             assert config[each.name] != each.default or each.name == "name"
     copy = check_config(original)
-    shared = set(map(id, variables(copy))) & set(map(id, variables(original)))
-    assert not shared
+    assert not set(map(id, variables(copy))) & set(map(id, variables(original)))
     assert len(variables(copy)) == len(variables(original))
 
 
 def variables(value):
     """Variables of a layer or optimizer, and of the layer's lender."""
     lender = getattr(value, "lender", None)
-    own = getattr(value, "variables", [])
-    return [*own, *(lender.variables if lender else [])]
+    return [*getattr(value, "variables", []), *(lender.variables if lender else [])]
 
 
 @pytest.mark.slow
-def test_importing_the_api_registers_every_class():
+def test_importing_the_api_registers_every_class(monkeypatch):
     """Loading models needs only the API; the package alone does not import Keras."""
     code = (
         "import sys, electra_tf as et; "
@@ -312,20 +290,11 @@ def test_importing_the_api_registers_every_class():
         "assert 'Electra' in dir(et); et.load; import keras; "
         "print(*keras.saving.get_custom_objects(), sep='\\n')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=PACKAGE.parent,
-        env={n: x for n, x in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
     # TensorFlow's log is off unless the user sets its level.
-    assert done.stderr == ""
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    done = python("-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
     list(modules())
-    ours = {
-        name
-        for name in keras.saving.get_custom_objects()
-        if name.startswith("electra_tf>")
-    }
+    known = keras.saving.get_custom_objects()
+    ours = {name for name in known if name.startswith("electra_tf>")}
     assert ours <= set(done.stdout.split())

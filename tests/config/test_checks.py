@@ -11,6 +11,7 @@ SAME = f"{WHOLE} --sharing=nes"
 STAGES = f"--training=two_stage {SAME}"
 FROZEN = "--freeze_generator --sharing=nes --generator_init_from=runs/x"
 CLEAN = "--training=reinforce --nosampling_dropout"
+LATE = "--lr_schedule=sequential --warmup_steps=10 --num_train_steps=6"
 
 
 @pytest.mark.parametrize(
@@ -109,10 +110,7 @@ def test_what_fits_is_allowed(flags):
         ("--learning_rate=inf", "--learning_rate must be a finite number, got inf"),
         ("--mask_variants=10", "--mask_variants is no longer a flag: leave it out"),
         ("--nojit_compile", "--nojit_compile is no longer a flag"),
-        (
-            "--lr_schedule=sequential --warmup_steps=10 --num_train_steps=6",
-            "--warmup_steps=10 leaves no step .* use --lr_schedule=product",
-        ),
+        (LATE, "--warmup_steps=10 leaves no step .* use --lr_schedule=product"),
     ],
 )
 def test_impossible_combinations_are_refused(flags, message):

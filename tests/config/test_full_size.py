@@ -8,38 +8,29 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf import cli
-from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.systems import build
 from tests import tiny
+from tests.flag_parsing import parse
+from tests.systems.test_costs import COUNTS, SIZES
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 VOCAB = 30522
 
-# Parameters of the discriminator with its head, and of both networks with shared
-# embeddings. From the shapes of the original code; published as 14M, 110M and 335M.
-PARAMETERS = {
-    "small": (13_549_057, 14_196_219),
-    "small_plus_plus": (13_549_057, 23_122_875),
-    "base": (109_483_009, 119_386_427),
-    "large": (335_142_913, 354_655_291),
-}
-
 
 def config_of(name):
-    return cli.parse(PretrainConfig, [f"--flagfile={CONFIGS / name}.cfg"])
+    return parse(f"--flagfile=configs/{name}.cfg")
 
 
 def test_no_configuration_is_missing():
-    names = {path.stem for path in CONFIGS.glob("*.cfg")} - {"tiny", "mini"}
-    assert names == PARAMETERS.keys()
+    assert {path.stem for path in CONFIGS.glob("*.cfg")} - {"tiny", "mini"} == {*SIZES}
 
 
 def assert_sizes(name, config, model):
+    """Compares the discriminator with its head, and both networks with one table."""
     assert config.data.vocab_size == VOCAB
-    discriminator, joint = PARAMETERS[name]
-    assert tiny.count(model.detector().trainable_variables) == discriminator
-    assert tiny.count(model.trainable_variables) == joint
+    found = tiny.count(model.detector().trainable_variables)
+    assert found == COUNTS["discriminator"][SIZES.index(name)]
+    assert tiny.count(model.trainable_variables) == COUNTS["joint"][SIZES.index(name)]
 
 
 @pytest.mark.parametrize("name", ["small", "small_plus_plus"])
@@ -56,9 +47,8 @@ def test_sizes_and_one_training_step_at_full_width(name):
     # Frees the other large model.
     gc.collect()
     config = config_of(name)
-    config = dataclasses.replace(
-        config, optimizer=dataclasses.replace(config.optimizer, warmup_steps=1)
-    )
+    optimizer = dataclasses.replace(config.optimizer, warmup_steps=1)
+    config = dataclasses.replace(config, optimizer=optimizer)
     model = build.compiled_phases(config, VOCAB)[-1].model
     assert_sizes(name, config, model)
     batch = tiny.batch((24, 24), vocab=VOCAB, mask_rate=config.masking.mask_rate)

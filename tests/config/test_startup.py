@@ -1,16 +1,15 @@
 """Cache of compiled XLA code: location, robustness and eviction."""
 
 import os
-import subprocess
-import sys
 import time
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from electra_tf.config import startup
+from tests.golden.commands import python
 
 OPTION = "--tf_xla_persistent_cache_directory"
 DAY = 24 * 3600
@@ -18,7 +17,8 @@ DAY = 24 * 3600
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    for name in ("TF_XLA_FLAGS", "XLA_FLAGS", startup.CACHE_VARIABLE):
+    names = ("TF_XLA_FLAGS", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL")
+    for name in (*names, startup.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -36,15 +36,9 @@ def again(monkeypatch):
 
 def entry(size):
     """Returns a cache entry in TensorFlow's format: key, program, compiled program."""
-    file = descriptor_pb2.FileDescriptorProto(name="entry.proto", package="test")
-    message = file.message_type.add(name="Entry")
-    for number in (1, 2, 3):
-        field = {"name": f"f{number}", "number": number, "label": 1, "type": 12}
-        message.field.add(**field)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("test.Entry"))
-    return made(f1=b"key", f2=b"c" * 300, f3=b"m" * size).SerializeToString()
+    # Fields 1, 2 and 3 of this message are texts, too.
+    fields = {"name": "key", "package": "c" * 300, "dependency": ["m" * size]}
+    return FileDescriptorProto(**fields).SerializeToString()
 
 
 def put(folder, name, content=None, *, used=0):
@@ -57,19 +51,6 @@ def put(folder, name, content=None, *, used=0):
 
 def names(folder):
     return {path.name for path in folder.iterdir()}
-
-
-def program(code, *arguments, **environment):
-    """Runs Python code in a separate process without TensorFlow's variables."""
-    gone = ("TF_XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL")
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=Path(__file__).parents[2],
-        env={n: x for n, x in os.environ.items() if n not in gone} | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
 
 
 def test_it_is_in_the_users_cache_directory(tmp_path, monkeypatch):
@@ -182,10 +163,14 @@ print(hashlib.sha256(weights).hexdigest())
 
 
 @pytest.mark.slow
-def test_compiled_code_is_found_again_and_trains_to_the_same_bits(tmp_path):
+def test_compiled_code_is_found_again_and_trains_to_the_same_bits(
+    tmp_path, monkeypatch
+):
     def run(cache, tensors="0"):
-        variables = {startup.CACHE_VARIABLE: str(cache)}
-        return program(PROGRAM, tensors, **variables).stdout
+        monkeypatch.setenv(startup.CACHE_VARIABLE, str(cache))
+        done = python("-c", PROGRAM, tensors)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def entries():
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.pb")}
@@ -219,4 +204,5 @@ import matplotlib.pyplot, sklearn.base
 @pytest.mark.slow
 def test_keras_is_imported_without_what_no_command_uses():
     # Without the filter, TensorFlow logs the CPU's features and the missing GPU.
-    assert program(LIGHT).stderr == "a line of somebody else\n"
+    done = python("-c", LIGHT)
+    assert (done.returncode, done.stderr) == (0, "a line of somebody else\n")

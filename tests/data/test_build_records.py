@@ -14,12 +14,10 @@ from electra_tf.__main__ import main
 from electra_tf.data.records import read_manifest
 from tests.data.common import ROOT, VOCABULARY, build, contents, text
 
-COMMAND = (sys.executable, "-m", "electra_tf", "records")
 
-
-@pytest.fixture
-def corpus(tmp_path):
-    return tmp_path / "corpus.txt"
+def start(folder, arguments, **options):
+    command = [sys.executable, "-m", "electra_tf", "records", f"--output_dir={folder}"]
+    return subprocess.Popen([*command, *arguments], cwd=ROOT, **options)
 
 
 @pytest.fixture
@@ -33,11 +31,7 @@ def arguments(corpus, tmp_path):
 def test_killed_mid_way_and_run_again(corpus, arguments, tmp_path, capsys):
     corpus.write_text(text(20_000))
     killed = tmp_path / "killed"
-    process = subprocess.Popen(
-        [*COMMAND, f"--output_dir={killed}", *arguments],
-        cwd=ROOT,
-        stderr=subprocess.DEVNULL,
-    )
+    process = start(killed, arguments, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while len(list(killed.glob(".build/unit-*.json"))) < 3:
         assert process.poll() is None
@@ -49,17 +43,13 @@ def test_killed_mid_way_and_run_again(corpus, arguments, tmp_path, capsys):
     stamps = {p: p.stat().st_mtime_ns for p in killed.glob(".build/unit-*.json")}
     assert 3 <= len(stamps) < 16
     assert main(["records", f"--output_dir={killed}", *arguments]) == 0
-    told = capsys.readouterr().err
-    assert f"{len(stamps)} of 16 units are finished already" in told
+    assert f"{len(stamps)} of 16 units are finished already" in capsys.readouterr().err
     assert main(["records", f"--output_dir={tmp_path / 'whole'}", *arguments]) == 0
     assert contents(killed) == contents(tmp_path / "whole")
 
 
 def test_command_line_blank_lines(corpus, arguments, tmp_path):
-    """Blank lines separate documents or not, and short documents count.
-
-    (pitfalls 4 and 5 of docs/fidelity.md)
-    """
+    """Short documents count, too (pitfalls 4 and 5 of docs/fidelity.md)."""
     corpus.write_text("waa wab\n\nwac wad")
     for count, flag in (2, "--blank_lines_separate"), (1, "--noblank_lines_separate"):
         folder = f"--output_dir={tmp_path / flag}"
@@ -78,12 +68,7 @@ def test_a_second_process_waits_and_uses_what_the_first_built(
     build(corpus, tmp_path / "whole")
     folder = tmp_path / "shared"
     with files.owned(folder):
-        second = subprocess.Popen(
-            [*COMMAND, f"--output_dir={folder}", *arguments],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        second = start(folder, arguments, stderr=subprocess.PIPE, text=True)
         line = next(line for line in second.stderr if "waiting for it" in line)
         assert f"process {os.getpid()} on " in line
         assert f"is working in {folder}" in line

@@ -17,35 +17,30 @@ from electra_tf.data.records import MANIFEST, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.systems.build import pretraining_data
-from tests.data.common import (
-    VOCABULARY,
-    WORDS,
-    build,
-    contents,
-    examples,
-    packed,
-    silent,
-    table,
-    text,
-)
+from tests.data import common
+from tests.data.common import VOCABULARY, WORDS, build, contents, examples, text
 
 
 def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
     folder = tmp_path / "records"
     manifest = build(corpus, folder)
-    rows = examples(folder, "train") + examples(folder, "eval")
+    train = examples(folder, "train")
+    rows = train + examples(folder, "eval")
     found = sorted(i for row in rows for i in row if i >= len(SPECIAL_TOKENS))
     expected = WordPiece(VOCABULARY).encode(corpus.read_text().splitlines())
     assert found == sorted(i for line in expected for i in line.tolist())
     assert max(map(len, rows)) == 128
     assert verify(folder) == manifest
-    assert manifest.num_records == len(examples(folder, "train"))
-    assert manifest.num_tokens == sum(map(len, examples(folder, "train")))
+    assert manifest.num_records == len(train)
+    assert manifest.num_tokens == sum(map(len, train))
     assert manifest.corpus["documents"] == 400
     assert manifest.corpus["lines"] == 4800
     assert len(manifest.train) >= 4
     assert Vocabulary.load(folder / "vocab.txt") == VOCABULARY
     assert not list(folder.glob(".build")), "no work files are left"
+
+
+SMALL_SHARDS = {"shard_megabytes": 0.02}
 
 
 def digest(folder):
@@ -60,10 +55,7 @@ def digest(folder):
         ({}, "66db91bfbbaf9ec8"),
         ({"segmenting": "original"}, "b0e041807f73ab9d"),
         ({"blank_lines_separate": False}, "9f6723c17078d495"),
-        (
-            {"max_seq_length": 512, "shard_megabytes": 0.02, "seed": 3},
-            "b793a5ff25adcec5",
-        ),
+        ({"max_seq_length": 512, **SMALL_SHARDS, "seed": 3}, "b793a5ff25adcec5"),
     ],
 )
 def test_examples_are_those_of_older_versions(options, expected, tmp_path):
@@ -85,7 +77,7 @@ def test_the_commands_read_a_column(tmp_path):
     rows = [{"body": document} for document in text(50).split("\n\n")]
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    (corpus / "a.csv").write_bytes(table("a.csv", rows))
+    (corpus / "a.csv").write_bytes(common.table("a.csv", rows))
     options = {"corpus": (str(corpus),), "text_column": "body", "vocab_size": 200}
     building.main(RecordsConfig(output_dir=str(tmp_path / "out"), **options))
     assert verify(tmp_path / "out").corpus["documents"] == 50
@@ -93,7 +85,7 @@ def test_the_commands_read_a_column(tmp_path):
     run = RunConfig(model_dir=str(corpus / "run"))
     config = PretrainConfig(data=DataConfig(**options), run=run)
     for _ in range(2):
-        data = pretraining_data(config, log=silent)
+        data = pretraining_data(config, log=common.silent)
         assert data.manifest.corpus["documents"] == 50
         data.vocabulary.save(corpus / "run" / "vocab.txt")
 
@@ -126,6 +118,10 @@ def test_a_finished_build_is_reused_or_refused(corpus, tmp_path):
     stamp = (folder / first.train[0].name).stat().st_mtime_ns
     assert build(corpus, folder, log=told.append) == first
     assert "using them" in told[-1]
+    # Also in a folder that cannot be written.
+    refusal = PermissionError(13, "Permission denied")
+    with mock.patch.object(files.filelock.FileLock, "acquire", side_effect=refusal):
+        assert build(corpus, folder) == first
     with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
         build(corpus, folder, seed=1)
     assert (folder / first.train[0].name).stat().st_mtime_ns == stamp
@@ -201,13 +197,12 @@ def test_tables_and_compressed_files_give_the_records_of_plain_ones(tmp_path):
     content = text(400)
     (tmp_path / "a.txt").write_text(f"{content}\n\n")
     rows = [{"text": document} for document in content.split("\n\n")]
-    options = {"shard_megabytes": 0.02}
-    plain = build(tmp_path / "a.txt", tmp_path / "plain", **options)
+    plain = build(tmp_path / "a.txt", tmp_path / "plain", **SMALL_SHARDS)
     assert len(plain.train) > 1
     for name in ("a.txt.gz", "a.txt.zst", "a.jsonl.xz", "a.csv.bz2", "a.parquet"):
-        data = content.encode() if ".txt" in name else table(name, rows)
-        (tmp_path / name).write_bytes(packed(name, data))
-        manifest = build(tmp_path / name, tmp_path / f"from {name}", **options)
+        data = content.encode() if ".txt" in name else common.table(name, rows)
+        (tmp_path / name).write_bytes(common.packed(name, data))
+        manifest = build(tmp_path / name, tmp_path / f"from {name}", **SMALL_SHARDS)
         assert manifest.train == plain.train, name
 
 
@@ -218,13 +213,6 @@ def test_a_corrected_corpus_builds_without_overwriting(tmp_path):
         build(path, tmp_path / "out")
     path.write_text(text(3))
     build(path, tmp_path / "out")
-
-
-def test_a_folder_that_cannot_be_written_is_used(corpus, tmp_path):
-    manifest = build(corpus, tmp_path / "records")
-    refusal = PermissionError(13, "Permission denied")
-    with mock.patch.object(files.filelock.FileLock, "acquire", side_effect=refusal):
-        assert build(corpus, tmp_path / "records") == manifest
 
 
 def test_finished_records_do_without_their_text(corpus, tmp_path):
@@ -289,7 +277,7 @@ def prepare(words_file, tmp_path, monkeypatch):
     def call(size=80, **options):
         places = {"corpus": (str(words_file),), "output_dir": str(tmp_path / "made")}
         config = RecordsConfig(**places, vocab_size=size, **options)
-        return prepare_vocabulary(config, log=silent)
+        return prepare_vocabulary(config, log=common.silent)
 
     call.trained = mock.Mock(wraps=building.train_vocabulary)
     monkeypatch.setattr(building, "train_vocabulary", call.trained)

@@ -32,8 +32,7 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["\n one \ntwo\n\n \t\n\nthree", "\ufeffone\r\ntwo\r\n\r\nthree\r\n"],
+    "text", ["\n one \ntwo\n\n \t\n\nthree", "\ufeffone\r\ntwo\r\n\r\nthree\r\n"]
 )
 def test_blank_lines_separate_documents(text, write):
     path = write("a.txt", text)
@@ -202,9 +201,8 @@ def test_rows_of_a_table_are_documents(name, write, tmp_path):
     assert documents(path, text_column="body") == expected
     write("empty.txt", "")
     assert documents(tmp_path, text_column="body") == expected
-    with pytest.raises(
-        ValueError, match=rf"{name}, (line|row) [123]: no column 'text'"
-    ):
+    message = rf"{name}, (line|row) [123]: no column 'text'"
+    with pytest.raises(ValueError, match=message):
         documents(path)
     sources = [open_corpus([path], text_column=column) for column in ("body", "id")]
     assert len({source.fingerprint() for (source,) in sources}) == 2
@@ -212,6 +210,7 @@ def test_rows_of_a_table_are_documents(name, write, tmp_path):
     assert documents(tmp_path) == [["texts come first"]]
 
 
+ONE_ROW = '{"text": "a"}\n'
 NUMBERS = table("a.parquet", [{"text": 3}])
 
 
@@ -229,9 +228,7 @@ def test_remote_patterns(monkeypatch):
     memory.pipe("/mixed/d.txt", b"one\ntwo")
     expected = [["a.jsonl"], ["b.jsonl.gz"], ["c.parquet"], ["one", "two"]]
     assert documents("memory://mixed/*") == expected
-    monkeypatch.setattr(
-        type(memory), "open", lambda system, path, mode: Buffered(system, path, mode)
-    )
+    monkeypatch.setattr(type(memory), "open", lambda *given: Buffered(*given))
     assert documents("memory://mixed/*") == expected
     with pytest.raises(ValueError, match="not a file or folder"):
         documents("memory://mixed/*.csv")
@@ -249,16 +246,12 @@ def test_remote_patterns(monkeypatch):
         ("a.gz", b"ab\n\xff", "not UTF-8 at byte 3"),
         (
             "a.jsonl",
-            '{"text": "a"}\n\n{"text": 3}',
+            ONE_ROW + '\n{"text": 3}',
             "line 3: column 'text' must hold a text, got 3",
         ),
-        ("a.jsonl", '{"text": "a"}\n{"text": null}', "line 2: .*, got None"),
-        (
-            "a.jsonl",
-            '{"text": "a"}\n{"body": "b"}',
-            "line 2: no column .* are body: choose",
-        ),
-        ("a.jsonl", '{"text": "a"}\n{"text": "b', "line 2: Unterminated string"),
+        ("a.jsonl", ONE_ROW + '{"text": null}', "line 2: .*, got None"),
+        ("a.jsonl", ONE_ROW + '{"body": "b"}', "line 2: no column .* are body: choose"),
+        ("a.jsonl", ONE_ROW + '{"text": "b', "line 2: Unterminated string"),
         ("a.jsonl", "[\n", "line 1: "),
         ("a.jsonl", b"\x00\x01", "looks binary"),
         ("a.csv", b"text\ncaf\xe9", "not UTF-8 at byte 8"),

@@ -67,13 +67,9 @@ def random_documents(rng, low=3, high=60):
 
 @pytest.mark.parametrize("segmenting", ["original", "carry"])
 def test_a_short_target_is_not_a_length_to_cut_at(segmenting):
-    """Short target: a 100-token line keeps its tokens though the target is 10.
-
-    (pitfall 1 of docs/fidelity.md)
-    """
+    """100 tokens stay whole at a target of 10 (pitfall 1 of docs/fidelity.md)."""
     # First example: two segments (0.5), then a short target of 10 (0.01).
-    rng = Scripted([0.5, 0.01, 0.5], [10])
-    build = builder(rng, segmenting)
+    build = builder(Scripted([0.5, 0.01, 0.5], [10]), segmenting)
     build.add_line([100] * 20)
     build.end_document()
     (example,) = build.add_line([101] * 100)
@@ -103,10 +99,7 @@ def test_a_short_target_is_not_a_length_to_cut_at(segmenting):
     ],
 )
 def test_original_rule_by_hand(lengths, coins, first, second, carried):
-    """Segment rule: which line goes where (pitfalls 2 and 3 of docs/fidelity.md).
-
-    The rest is discarded (None), or carried over.
-    """
+    """The rest is discarded or carried (pitfalls 2 and 3 of docs/fidelity.md)."""
     split = split_original if carried is None else split_carry
     found = split(lines_of(*lengths), 62, 128, Scripted(coins))
     assert (runs(found[0]), runs(found[1])) == (first, second)
@@ -126,12 +119,9 @@ def test_original_rule_by_hand(lengths, coins, first, second, carried):
 )
 @pytest.mark.parametrize("segmenting", ["original", "carry"])
 def test_budget_of_the_first_segment(segmenting, target, lengths, first):
-    """Budget: half of the target without its specials (pitfall 3 of docs/fidelity.md).
-
-    No coin puts a crossing line into the first segment.
-    """
-    rng = Scripted([0.5, 0.01], [target])
-    build = builder(rng, segmenting)
+    """Half of the target without its specials (pitfall 3 of docs/fidelity.md)."""
+    # No coin puts a crossing line into the first segment.
+    build = builder(Scripted([0.5, 0.01], [target]), segmenting)
     build.add_line([99])
     build.end_document()
     (example,) = [e for line in lines_of(*lengths) for e in build.add_line(line)]
@@ -139,10 +129,7 @@ def test_budget_of_the_first_segment(segmenting, target, lengths, first):
 
 
 def test_shares_of_segments_in_sentence_like_text():
-    """Segments: about 10 % single by choice, about 83 % with two.
-
-    (pitfall 2 of docs/fidelity.md)
-    """
+    """About 10 % single by choice, 83 % with two (pitfall 2 of docs/fidelity.md)."""
     rng = random.Random(0)
     lines = [[9] * max(1, round(rng.gauss(25, 12))) for _ in range(60_000)]
     documents = [lines[i : i + 30] for i in range(0, len(lines), 30)]
@@ -158,8 +145,7 @@ def test_shares_of_segments_in_sentence_like_text():
 def test_lengths_and_separators(segmenting, length, seed):
     """Lengths and separators of every example (pitfall 3 of docs/fidelity.md)."""
     rng = random.Random(seed)
-    build = builder(rng, segmenting, length)
-    for example in build.build(random_documents(rng, 1)):
+    for example in builder(rng, segmenting, length).build(random_documents(rng, 1)):
         assert len(example) <= length
         first, second = segments(example)
         assert first
@@ -189,10 +175,7 @@ def test_the_rest_of_a_long_line_is_not_copied():
 
 @pytest.mark.parametrize("segmenting", ["original", "carry"])
 def test_the_end_of_a_document_gives_an_example_however_short(segmenting):
-    """End of a document: the rest becomes an example; documents are never mixed.
-
-    (pitfall 4 of docs/fidelity.md)
-    """
+    """Documents are never mixed (pitfall 4 of docs/fidelity.md)."""
     documents = [[], [[7]], [[]], [[8], [9]], [[], []]]
     examples = list(builder(Scripted(), segmenting).build(documents))
     assert [e.count(7) for e in examples] == [1, 0]

@@ -41,10 +41,8 @@ def test_what_is_not_prose_is_left_out(block):
 
 
 def test_prose_after_a_google_section_and_in_notes():
-    text = f"{SENTENCE}\n\nReturns:\n  A value.\n\n{OTHER}"
-    assert prose(text) == [SENTENCE, OTHER]
-    numpy = f"Parameters\n----------\nx : int\n\nNotes\n-----\n{OTHER}"
-    assert prose(numpy) == [OTHER]
+    assert prose(f"{SENTENCE}\n\nReturns:\n  A value.\n\n{OTHER}") == [SENTENCE, OTHER]
+    assert prose(f"Parameters\n----------\nx : int\n\nNotes\n-----\n{OTHER}") == [OTHER]
 
 
 @pytest.fixture

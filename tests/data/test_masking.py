@@ -21,10 +21,9 @@ VOCAB = 1000
 CONTINUATION = np.arange(VOCAB) >= 700
 
 
-def make(*, max_seq_length=128, **options):
-    return Masking(
-        VOCAB, MASK, never_masked=(CLS, SEP), max_seq_length=max_seq_length, **options
-    )
+def make(**options):
+    options = {"never_masked": (CLS, SEP), "max_seq_length": 128, **options}
+    return Masking(VOCAB, MASK, **options)
 
 
 def rows(lengths, size=128, seed=0):
@@ -45,34 +44,22 @@ def apply(masking, ids, mask, seed=0, variant=0):
     return {name: value.numpy() for name, value in out.items()}
 
 
-def splitmix64(state):
-    """SplitMix64 on Python integers, as a reference."""
-    limit = 2**64
-    state = (state + 0x9E3779B97F4A7C15) % limit
-    z = state
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % limit
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % limit
-    return state, z ^ (z >> 31)
-
-
 def test_noise_is_splitmix64():
-    # Published first outputs of SplitMix64 seeded with 1234567.
-    state, expected = 1234567, []
+    """Compares with Python integers, and with the first published output."""
+    limit, state, expected = 2**64, 1234567, []
     for _ in range(3):
-        state, value = splitmix64(state)
-        expected.append(value >> 1)
+        state = (state + 0x9E3779B97F4A7C15) % limit
+        z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % limit
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % limit
+        expected.append((z ^ (z >> 31)) >> 1)
     assert expected[0] == 6457827717110365317 >> 1
     noise = row_noise(tf.constant([1234567], tf.uint64), 0, 3).numpy()[0]
     assert noise.tolist() == expected
 
 
 def test_number_of_positions():
-    """Masked positions: half-to-even count of all tokens, at least 1.
-
-    Without words there are none (pitfall 9 of docs/fidelity.md).
-    """
-    ids, mask = rows([128, 100, 30, 10, 3, 2])
-    out = apply(make(), ids, mask)
+    """Half-to-even, at least 1, none without words (pitfall 9 of docs/fidelity.md)."""
+    out = apply(make(), *rows([128, 100, 30, 10, 3, 2]))
     assert out["masked_lm_weights"].sum(1).tolist() == [19, 15, 4, 2, 1, 0]
     out = apply(make(max_seq_length=512), *rows([512], size=512))
     assert out["masked_lm_weights"].sum() == 77
@@ -84,10 +71,7 @@ def test_number_of_positions():
 
 
 def test_exact_mode_draws_distinct_positions_with_originals():
-    """Exact draws: all positions distinct; the labels are the original ids.
-
-    (pitfall 10 of docs/fidelity.md)
-    """
+    """The labels are the original ids (pitfall 10 of docs/fidelity.md)."""
     ids, mask = rows([128] * 200)
     out = apply(make(), ids, mask)
     for row in range(200):
@@ -97,10 +81,7 @@ def test_exact_mode_draws_distinct_positions_with_originals():
 
 
 def test_with_replacement_repeats_as_often_as_the_original():
-    """Draws with replacement: on average 17.69 distinct ones of 19 from 125.
-
-    (pitfall 10 of docs/fidelity.md)
-    """
+    """On average 17.69 distinct ones of 19 (pitfall 10 of docs/fidelity.md)."""
     # 125 candidates: 128 tokens, [CLS] and two [SEP].
     ids, mask = rows([128] * 4000)
     ids[:, 60] = SEP
@@ -111,8 +92,7 @@ def test_with_replacement_repeats_as_often_as_the_original():
 
 def test_a_position_drawn_twice_is_hidden_if_any_draw_says_so():
     """It stays visible only if both draws keep it: 0.15 ** 2, as in the original."""
-    ids, mask = rows([128] * 6000)
-    out = apply(make(select="with_replacement"), ids, mask)
+    out = apply(make(select="with_replacement"), *rows([128] * 6000))
     hidden = []
     for row, positions in enumerate(out["masked_lm_positions"]):
         chosen, draws = np.unique(positions, return_counts=True)
@@ -141,15 +121,10 @@ def test_specials_and_padding_are_never_chosen_but_unk_is():
     ("rule", "hidden", "kept"), [("electra", 0.85, 0.15), ("bert", 0.8, 0.1)]
 )
 def test_only_mask_tokens_and_their_share(rule, hidden, kept):
-    """Mask rule: of ELECTRA, [MASK] is the only replacement, on 85 % of the slots.
-
-    (pitfall 7 of docs/fidelity.md)
-    """
+    """[MASK] is ELECTRA's only replacement (pitfall 7 of docs/fidelity.md)."""
     ids, mask = rows([128] * 6000)
     out = apply(make(rule=rule), ids, mask)
-    shown = np.take_along_axis(
-        out["masked_input_ids"], out["masked_lm_positions"], axis=1
-    )
+    shown = np.take_along_axis(out["masked_input_ids"], out["masked_lm_positions"], 1)
     is_kept = shown == out["masked_lm_ids"]
     assert abs((shown == MASK).mean() - hidden) < 0.005
     assert abs(is_kept.mean() - kept) < 0.005
@@ -162,7 +137,6 @@ def test_only_mask_tokens_and_their_share(rule, hidden, kept):
 
 
 def test_positions_are_uniform():
-    """The share of masked positions is flat over the row."""
     ids, mask = rows([128] * 8000)
     for select in ("tokens", "with_replacement"):
         out = apply(make(select=select), ids, mask)
@@ -172,17 +146,13 @@ def test_positions_are_uniform():
 
 def test_unused_slots_do_not_touch_position_zero():
     """Unused slots do not change any token (pitfall 12 of docs/fidelity.md)."""
-    ids, mask = rows([20] * 50)
-    out = apply(make(), ids, mask)
+    out = apply(make(), *rows([20] * 50))
     assert (out["masked_input_ids"][:, 0] == CLS).all()
     assert (out["masked_lm_weights"].sum(1) == 3).all()
 
 
 def test_duplicate_slots_take_one_of_the_values():
-    """Duplicate draws: one of the two ids, never their average.
-
-    (pitfall 11 of docs/fidelity.md)
-    """
+    """One of the two ids, never their average (pitfall 11 of docs/fidelity.md)."""
     ids = tf.constant([[7, 7, 7, 7]])
     positions = tf.constant([[2, 2, 0]])
     values = tf.constant([[2003, 2010, 9]])
@@ -237,16 +207,14 @@ def simulated_spans(size, count, rng):
 
 def masked_positions(out, length):
     found = np.zeros((len(out["masked_lm_ids"]), length), bool)
-    for row, slot in np.argwhere(out["masked_lm_weights"] > 0):
-        found[row, out["masked_lm_positions"][row, slot]] = True
+    row, slot = np.nonzero(out["masked_lm_weights"])
+    found[row, out["masked_lm_positions"][row, slot]] = True
     return found
 
 
 def test_spans_match_a_simulation():
-    """Runs of masked positions have the same lengths as in SpanBERT's loop."""
-    ids, mask = rows([128] * 3000)
-    out = apply(make(select="spans", continuation=[False] * VOCAB), ids, mask)
-    ours = masked_positions(out, 128)
+    masking = make(select="spans", continuation=[False] * VOCAB)
+    ours = masked_positions(apply(masking, *rows([128] * 3000)), 128)
     assert (ours.sum(1) == 19).all()
     assert not ours[:, [0, 127]].any()
     rng = np.random.default_rng(0)
@@ -284,17 +252,7 @@ def test_spans_are_whole_words_but_for_the_last_and_stay_between_specials():
     assert broken < 0.5 * 400, "at most one word a row, and not in most rows"
 
 
-def simulated_draws(weights, count, rng):
-    """Draws without replacement, in proportion to the remaining weights."""
-    left = weights.copy()
-    for _ in range(count):
-        choice = rng.choice(len(left), p=left / left.sum())
-        left[choice] = 0
-        yield choice
-
-
 def test_rare_tokens_match_a_simulation():
-    """Mask frequency of each token of a row, against sequential draws."""
     counts = np.zeros(VOCAB, int)
     counts[5:35] = np.geomspace(1, 5000, 30)
     ids = np.zeros((6000, 32), np.int32)
@@ -307,7 +265,9 @@ def test_rare_tokens_match_a_simulation():
     weights = (counts[5:35] + 1.0) ** -0.5
     theirs = np.zeros(30)
     for _ in range(6000):
-        theirs[list(simulated_draws(weights, 8, rng))] += 1 / 6000
+        # Each draw is in proportion to the remaining weights.
+        drawn = rng.choice(30, 8, replace=False, p=weights / weights.sum())
+        theirs[drawn] += 1 / 6000
     ours = masks[:, 1:31].mean(0)
     np.testing.assert_allclose(ours, theirs, atol=5 * np.sqrt(0.25 / 3000))
     assert ours[0] > 2 * ours[-1], "the rarest is masked far more often"
@@ -319,12 +279,9 @@ def test_eager_graph_and_batching_agree(select):
     ids, mask = rows([128, 60, 7, 128])
     masking = make(select=select, rule="bert", continuation=CONTINUATION)
     whole = apply(masking, ids, mask)
-    graph = apply(tf.function(masking), ids, mask)
-    for name in whole:
-        np.testing.assert_array_equal(whole[name], graph[name])
+    np.testing.assert_equal(apply(tf.function(masking), ids, mask), whole)
     alone = apply(masking, ids[:1], mask[:1])
-    for name in whole:
-        np.testing.assert_array_equal(whole[name][:1], alone[name])
+    np.testing.assert_equal(alone, {name: value[:1] for name, value in whole.items()})
     first = np.sort(whole["masked_lm_positions"])
     for change in ({"seed": 1}, {"variant": 1}):
         other = np.sort(apply(masking, ids, mask, **change)["masked_lm_positions"])

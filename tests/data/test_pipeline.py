@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.data import records
+from electra_tf.data import pipeline, records
 from electra_tf.data.masking import LinearMaskRate, Masking
-from electra_tf.data.pipeline import (
-    HELD_OUT,
-    expand_files,
-    naming_damage,
-    parse_batch,
-    pretraining_dataset,
-)
+from electra_tf.data.pipeline import expand_files, pretraining_dataset
 from electra_tf.features import PRETRAINING, derive_inputs, tensor_specs
 from tests.data.common import original_record
 
@@ -54,13 +48,6 @@ def whole(tmp_path_factory):
     return stream(write(tmp_path_factory.mktemp("whole")), 37, mask_variants=2)
 
 
-def assert_same(first, second):
-    assert len(first) == len(second)
-    for a, b in zip(first, second, strict=True):
-        for name in PRETRAINING:
-            np.testing.assert_array_equal(a[name], b[name])
-
-
 def test_each_pass_holds_each_record_once_in_new_order(files, whole):
     specs = tensor_specs(PRETRAINING, {"B": 4, "S": LENGTH, "P": 2})
     assert {k: (v.shape, v.dtype) for k, v in whole[0].items()} == {
@@ -76,13 +63,10 @@ def test_each_pass_holds_each_record_once_in_new_order(files, whole):
 
 
 def test_resuming_continues_the_stream(files, whole):
-    """Resumed data order: within a pass, across its end, and passes later.
-
-    (pitfall 45 of docs/fidelity.md)
-    """
+    """Within a pass and across its end (pitfall 45 of docs/fidelity.md)."""
     for start in (1, 23):
         rest = stream(files, 37 - start, start_batch=start, mask_variants=2)
-        assert_same(whole[start:], rest)
+        np.testing.assert_equal(rest, whole[start:])
 
 
 def test_the_mask_rate_follows_the_batch_number(files):
@@ -94,16 +78,16 @@ def test_the_mask_rate_follows_the_batch_number(files):
     expected = [round(9 * (0.6 - 0.5 * min(n, 20) / 20)) for n in range(26)]
     assert counts == [[n] * 4 for n in expected]
     assert {batch["masked_lm_weights"].shape for batch in batches} == {(4, 9)}
-    assert_same(batches[13:], stream(files, 13, masking=falling, start_batch=13))
+    rest = stream(files, 13, masking=falling, start_batch=13)
+    np.testing.assert_equal(rest, batches[13:])
 
 
 def masks_by_record(batches):
     found = {}
     for batch in batches:
-        for row in range(4):
-            number = batch["input_ids"][row, 4] - 100
-            mask = tuple(sorted(batch["masked_lm_positions"][row]))
-            found.setdefault(number, []).append(mask)
+        masks = np.sort(batch["masked_lm_positions"]).tolist()
+        for number, mask in zip(numbers([batch]), masks, strict=True):
+            found.setdefault(number, []).append(tuple(mask))
     return found
 
 
@@ -154,7 +138,7 @@ def test_a_path_that_exists_is_taken_as_it_is(tmp_path, files):
     (folder / "eval-0.tfrecord").write_bytes(path.read_bytes())
     assert expand_files(str(path)) == expand_files([path]) == [str(path)]
     assert expand_files(folder) == [str(path)]
-    held_out = expand_files([folder], in_folder=HELD_OUT)
+    held_out = expand_files([folder], in_folder=pipeline.HELD_OUT)
     assert held_out == [str(folder / "eval-0.tfrecord")]
     both = f"{tmp_path / 'train-1.tfrecord'},{tmp_path / 'train-[02].tfrecord'}"
     assert expand_files(both) == expand_files(files)
@@ -183,12 +167,11 @@ def test_a_negative_seed_is_refused(files):
 def test_an_error_about_something_else_passes():
     """It does not read the records again, which can take hours."""
     error = tf.errors.ResourceExhaustedError(None, None, "out of memory")
-    with pytest.raises(type(error)), naming_damage(["missing"], VOCAB):
+    with pytest.raises(type(error)), pipeline.naming_damage(["missing"], VOCAB):
         raise error
 
 
 @pytest.mark.parametrize("index", [-1, 2**40 + 7])
 def test_ids_are_not_wrapped_around(index):
-    record = original_record([CLS, index, SEP], 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="an id is"):
-        parse_batch(tf.constant([record]))
+        pipeline.parse_batch(tf.constant([original_record([CLS, index, SEP], 3)]))

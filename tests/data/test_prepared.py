@@ -24,8 +24,7 @@ def build(folder, *, words=WORDS, first=0, **options):
 
 def given(*patterns, **options):
     patterns = tuple(map(str, patterns))
-    config = DataConfig(records=patterns, max_seq_length=32, **options)
-    return given_data(config, print)
+    return given_data(DataConfig(records=patterns, max_seq_length=32, **options), print)
 
 
 def test_all_folders_count(tmp_path):
@@ -33,9 +32,8 @@ def test_all_folders_count(tmp_path):
     data = given(tmp_path / "a" / "*.tfrecord", tmp_path / "b")
     assert data.manifest.num_records == first.num_records + second.num_records
     assert data.manifest.corpus["documents"] == 40 + 35
-    assert data.eval_files == tuple(
-        str(tmp_path / name / "eval-00000-of-00001.tfrecord") for name in "ab"
-    )
+    held_out = [tmp_path / name / "eval-00000-of-00001.tfrecord" for name in "ab"]
+    assert data.eval_files == tuple(map(str, held_out))
     assert {path.split("/")[-2] for path in data.train_files} == {"a", "b"}
     assert not [path for path in data.train_files if "eval-" in path]
     assert given(tmp_path / "a").manifest == first

@@ -7,13 +7,7 @@ import tensorflow as tf
 
 from electra_tf.data import records
 from electra_tf.data.pipeline import parse_batch
-from electra_tf.data.records import (
-    count_records,
-    join_shards,
-    read_manifest,
-    verify,
-    write_shard,
-)
+from electra_tf.data.records import count_records, read_manifest, verify, write_shard
 from tests.data import common
 
 EXAMPLES = [[2, 7, 3], [2, 30_521, 8, 3, 9, 3], [2, 3]]
@@ -69,11 +63,10 @@ def test_an_empty_or_negative_example_is_refused(row, message, tmp_path):
     [(1, 1), (125, 127), (7, 128), (512, 30_521), (125, 2**21), (5000, 2**31 - 1)],
 )
 def test_the_bytes_are_those_of_tensorflow(length, largest, tmp_path, monkeypatch):
-    """Equals `tf.train.Example` and `TFRecordWriter` for many lengths."""
     monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 4)
     rng = np.random.default_rng(length)
-    rows = [rng.integers(0, largest, n, endpoint=True) for n in range(1, length, 397)]
-    rows += [rng.integers(0, largest, n, endpoint=True) for n in (length, 3, length)]
+    sizes = (*range(1, length, 397), length, 3, length)
+    rows = [rng.integers(0, largest, size, endpoint=True) for size in sizes]
     rows += [np.full(4, largest), np.zeros(2, np.int32)]
     with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
         for row in rows:
@@ -88,7 +81,7 @@ def test_the_bytes_are_those_of_tensorflow(length, largest, tmp_path, monkeypatc
 def test_joined_shards(tmp_path):
     first = write_shard(tmp_path / "a", EXAMPLES[:1])
     second = write_shard(tmp_path / "b", EXAMPLES[1:])
-    joined = join_shards(tmp_path / "c", tmp_path, [first, second])
+    joined = records.join_shards(tmp_path / "c", tmp_path, [first, second])
     assert parse_batch(tf.constant(read(tmp_path / "c"))).to_list() == EXAMPLES
     whole = write_shard(tmp_path / "d", EXAMPLES)
     assert joined == dataclasses.replace(whole, name="c")
@@ -98,9 +91,8 @@ def test_joined_shards(tmp_path):
 def folder(tmp_path):
     shards = [write_shard(tmp_path / f"train-{i}", EXAMPLES) for i in range(2)]
     held_out = [write_shard(tmp_path / "eval-0", EXAMPLES[:1])]
-    common.save_manifest(
-        tmp_path, common.VOCABULARY, shards, held_out, max_seq_length=128
-    )
+    written = (common.VOCABULARY, shards, held_out)
+    common.save_manifest(tmp_path, *written, max_seq_length=128)
     return tmp_path
 
 

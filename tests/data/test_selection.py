@@ -87,11 +87,7 @@ def test_near_duplicates_are_those_of_brute_force():
         if abs(similarity - threshold) > 0.12:
             assert (verdict == "kept") == (similarity < threshold), similarity
         assert (verdict == "duplicate") == (similarity == 1)
-    kinds = ("kept", "duplicate", "near_duplicate")
-    assert min(map(found.count, kinds)) >= 5
-
-
-# In a build.
+    assert min(map(found.count, ("kept", "duplicate", "near_duplicate"))) >= 5
 
 
 @pytest.fixture

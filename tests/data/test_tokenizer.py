@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,6 +7,7 @@ from tokenizers import BertWordPieceTokenizer
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.golden.commands import python
 
 # Each text detects a tokenizer that skips one of BERT's steps.
 HARD = [
@@ -124,19 +122,16 @@ print(json.dumps(tf.strings.lower(sys.argv[2], encoding="utf-8").numpy().decode(
     ("locale", "capital", "lowered"),
     [("tr_TR", "I", "\u0131"), ("lt_LT", "\u00cc", "i\u0307\u0300")],
 )
-def test_text_does_not_depend_on_the_locale(locale, capital, lowered):
+def test_text_does_not_depend_on_the_locale(locale, capital, lowered, monkeypatch):
     accents = "\u0300\u0301\u0303\u0307"
     dotted = "\u0130\u012e\u00cc\u00cd\u0128IJ"
     texts = ["INDIA caf\u00e9", "J\u012eI\u0301", "\u0130stanbul I\u0131", "PLAIN I"]
     texts += [letter + accent for letter in dotted for accent in accents]
-    run = subprocess.run(
-        [sys.executable, "-c", NORMALIZE, json.dumps(texts), capital],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "LC_ALL": f"{locale}.UTF-8", "PYTHONUTF8": "1"},
-    )
-    stripped, accented, by_icu = run.stdout.splitlines()
+    monkeypatch.setenv("LC_ALL", f"{locale}.UTF-8")
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    done = python("-c", NORMALIZE, json.dumps(texts), capital)
+    assert done.returncode == 0, done.stderr
+    stripped, accented, by_icu = done.stdout.splitlines()
     assert json.loads(by_icu) == lowered, "the locale has reached ICU"
     for found, strip in ((stripped, True), (accented, False)):
         theirs = BertWordPieceTokenizer(lowercase=True, strip_accents=strip).normalizer

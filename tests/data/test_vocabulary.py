@@ -1,15 +1,13 @@
 import hashlib
 import inspect
 import itertools
-import os
-import subprocess
-import sys
 
 import pytest
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
+from tests.golden.commands import python
 
 TEXT = [
     "the cat sat on the mat",
@@ -31,19 +29,13 @@ print(hashlib.sha256("\\n".join(tokens).encode()).hexdigest())
 """
 
 
-def test_training_is_reproducible_in_fresh_processes():
+def test_training_is_reproducible_in_fresh_processes(monkeypatch):
     # Loaded by path, since importing the package also imports TensorFlow.
-    path = inspect.getsourcefile(train_vocabulary)
-    hashes = [
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT, path, seed],
-            env={**os.environ, "PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed, threads in (("1", "1"), ("2", "4"))
-    ]
+    path, hashes = inspect.getsourcefile(train_vocabulary), []
+    for seed, threads in (("1", "1"), ("2", "4")):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        monkeypatch.setenv("RAYON_NUM_THREADS", threads)
+        hashes.append(python("-c", SCRIPT, path, seed).stdout)
     assert len(hashes[0]) == 65
     assert hashes[0] == hashes[1]
 
@@ -88,8 +80,7 @@ def test_rare_characters_take_no_room_from_words():
 def test_characters_inside_words_are_limited_as_before():
     letters = [chr(start + n) for start in (0x430, 0x5D0, 0x10D0) for n in range(26)]
     text = " ".join(a + b for a, b in itertools.pairwise(letters))
-    tokens = train_vocabulary([text] * 9, 1000)
-    assert sum(len(token) == 1 for token in tokens) == 64
+    assert sum(len(token) == 1 for token in train_vocabulary([text] * 9, 1000)) == 64
 
 
 def test_training_errors():

@@ -1,8 +1,6 @@
 """`WordTable` against `WordPiece`, which uses TensorFlow's tokenizer."""
 
 import random
-import subprocess
-import sys
 import unicodedata
 
 import pytest
@@ -11,8 +9,8 @@ from electra_tf.data import words
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.data.words import WordTable
-from tests.data.common import ROOT
 from tests.data.test_tokenizer import HARD
+from tests.golden.commands import python
 
 CASINGS = pytest.mark.parametrize(
     ("lower_case", "strip_accents"), [(True, True), (True, False), (False, False)]
@@ -129,4 +127,5 @@ found = table.encode(["A. \\u00e1", "\\u4e2d \\U0001f600 \\u1019\\u103a"])
 assert [ids.tolist() for ids in found] == [[5, 6, 5], [1, 1, 1]], found
 assert "tensorflow" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr

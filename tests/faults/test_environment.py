@@ -29,12 +29,8 @@ def said_by(command, *arguments):
     return said
 
 
-# -- Folders that cannot be written to -------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_run_whose_folder_became_read_only(text, read_only, tmp_path):
-    """Every file is unchanged."""
     disk, lock = read_only
     code, _ = in_process.run(text, tmp_path / "run", "--num_train_steps=1")
     assert code == cli.OK
@@ -55,22 +51,17 @@ def tuned(folder, encoder, output, **values):
 
 def test_commands_in_a_read_only_folder(text, pretrained, read_only, tmp_path):
     folder, lock = read_only
-    config = tuned(tmp_path, pretrained, folder / "task")
     lock()
     corpus, records = f"--corpus={text / 'text.txt'}", f"--output_dir={folder / 'r'}"
-    source = f"--from={GOLDEN / 'projected'}"
     for command, *arguments in (
         (in_process.run, text, folder / "run"),
-        (finetuning.main, config),
-        (main, ["convert", source, f"--to={folder / 'out'}"]),
+        (finetuning.main, tuned(tmp_path, pretrained, folder / "task")),
+        (main, ["convert", f"--from={GOLDEN / 'projected'}", f"--to={folder / 'out'}"]),
         (main, ["records", corpus, records]),
     ):
         said = said_by(command, *arguments)
         assert "Read-only file system" in said
         assert str(folder) in said
-
-
-# -- Clocks ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -92,9 +83,8 @@ def test_the_clock_jumps(text, tmp_path, monkeypatch):
 def test_a_clock_that_was_never_set(tmp_path, monkeypatch):
     """The date is 1970, which a zip archive cannot store."""
     monkeypatch.setattr(time, "time", lambda: 60.0)
-    path = tmp_path / "encoder.keras"
     with pytest.raises(ValueError, match=r"encoder\.keras cannot be .* before 1980"):
-        models.save(common.encoder(), path)
+        models.save(common.encoder(), tmp_path / "encoder.keras")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,16 +92,12 @@ def test_progress_of_a_clock_that_stands_still_or_runs_back():
     """A rate is positive or unknown even if the monotonic clock is not monotonic."""
     times = iter([5.0, 5.0, 5.0, 3.0, 2.0, 1e12, 1e12, 1e12, 1e12])
     said = []
-    progress = cli.Progress(
-        10, log=said.append, seconds=-1e18, clock=lambda: next(times, 1e12)
-    )
+    options = {"log": said.append, "clock": lambda: next(times, 1e12)}
+    progress = cli.Progress(10, seconds=-1e18, **options)
     for step in (1, 2, 3):
         progress.update(step)
     assert len(said) == 3
     assert not [line for line in said if "-" in line.split("eta")[1].split("  ")[0]]
-
-
-# -- Non-finite numbers ----------------------------------------------------------------
 
 
 class Breaks(keras.callbacks.Callback):
@@ -156,11 +142,7 @@ def test_an_encoder_that_is_not_finite(pretrained, tmp_path):
 def test_labels_that_are_not_finite(pretrained, tmp_path, bad):
     config = tuned(tmp_path, pretrained, tmp_path / "task", task="regression")
     (tmp_path / "train.csv").write_text(f"text,label\none,1.5\ntwo,{bad}\n")
-    said = said_by(finetuning.main, config)
-    assert f"train.csv, line 3: the label '{bad}'" in said
-
-
-# -- Preemption notices ----------------------------------------------------------------
+    assert f"train.csv, line 3: the label '{bad}'" in said_by(finetuning.main, config)
 
 
 class Notice(keras.callbacks.Callback):
@@ -175,8 +157,7 @@ def test_a_preempted_run_has_saved_the_step_it_was_in(text, tmp_path):
     flags = ("--num_train_steps=9", "--save_checkpoint_steps=1000")
     config = in_process.config_of(text, folder, *flags, f"--callback={__name__}:Notice")
     said = []
-    code = pretraining.run(config, said.append)
-    assert code == cli.STOPPED
+    assert pretraining.run(config, said.append) == cli.STOPPED
     assert said[-1].startswith("SIGINT: saved and stopped; run the same")
     names = {path.name for path in (folder / "checkpoints").glob("*.index")}
     assert names == {"ckpt-4.index"}

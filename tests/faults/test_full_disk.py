@@ -69,6 +69,7 @@ def test_saved_model(small):
 
 
 MANY = [f"word{number}" for number in range(5000)]
+ROWS = [{"word": word} for word in MANY]
 
 
 def curves(path):
@@ -82,9 +83,7 @@ WRITERS = {
     "train-0.tfrecord": lambda path: records.write_shard(path, [[5] * 200] * 500),
     "vocab.txt": lambda path: Vocabulary((*SPECIAL_TOKENS, *MANY)).save(path),
     "config.json": lambda path: files.write_json(path, {"words": MANY}),
-    "rows.jsonl": lambda path: files.write_json_lines(
-        path, [{"word": w} for w in MANY]
-    ),
+    "rows.jsonl": lambda path: files.write_json_lines(path, ROWS),
     "encoder.keras": lambda path: models.save(common.encoder(), path),
     "encoder.safetensors": lambda path: models.save(common.encoder(), path),
     "curves.png": curves,

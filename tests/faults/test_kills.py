@@ -29,34 +29,18 @@ INSTANTS = [
 ]
 
 
-class Server:
-    """Client of ``kill_server``."""
-
-    def __init__(self):
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.kill_server"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(self, flags, **order):
-        print(
-            json.dumps({"flags": flags, **order}), file=self._process.stdin, flush=True
-        )
-        return json.loads(self._process.stdout.readline())
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait(60)
-
-
 @pytest.fixture(scope="module")
 def server():
-    found = Server()
-    yield found
-    found.close()
+    """A function that sends orders to ``kill_server`` and returns its answers."""
+    command = [sys.executable, "-m", "tests.faults.kill_server"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+
+        def run(flags, **order):
+            print(json.dumps({"flags": flags, **order}), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        yield run
 
 
 FLAGS = f"""{SIZES} --num_train_steps={STEPS} --save_checkpoint_steps=1 --log_steps=2
@@ -91,8 +75,7 @@ def test_kills_end_as_one_undisturbed_run(text, tmp_path, server):
     code, said = server(flags_of(text, folder))
     assert code == 0, said
     assert f"trained to its last step, {STEPS}" in said
-    ended = final_weights(folder, STEPS)
-    np.testing.assert_equal(ended, final_weights(whole, STEPS))
+    np.testing.assert_equal(final_weights(folder, STEPS), final_weights(whole, STEPS))
     assert shards(folder) == shards(whole) != {}
     for name in ("encoder", "discriminator", "generator"):
         models = (keras.models.load_model(x / f"{name}.keras") for x in (folder, whole))

@@ -62,10 +62,7 @@ DAMAGES = {
         lambda c: c[: 7 * SIZE] + bytes(SIZE) + c[8 * SIZE :],
         "no record starts at byte",
     ),
-    "text": (
-        lambda c: b"nothing of this is a record\n" * 50,
-        "no record starts at byte 0",
-    ),
+    "text": (lambda c: b"this is not a record\n" * 50, "no record starts at byte 0"),
     "records of something else": (foreign_examples, "a record has no input_ids"),
     "an id beyond the vocabulary": (other_row([2, 2000, 3]), "record 8 is damaged"),
     "a negative id": (other_row([2, 2**63 - 1, 3]), "record 8 is damaged"),
@@ -91,10 +88,7 @@ def test_damage_is_named(data, name):
     message = damage(data, name)
     files = pipeline.expand_files(data)
     size = len(Vocabulary.load(data / "vocab.txt"))
-    with (
-        pytest.raises(ValueError, match=message),
-        pipeline.naming_damage(files, size),
-    ):
+    with pytest.raises(ValueError, match=message), pipeline.naming_damage(files, size):
         list(batches(files, size, training=False))
 
 

@@ -112,7 +112,6 @@ def _hugging_face(name, read):
 
 
 def _settings(folder):
-    path = folder / "config.json"
     flags_of_run = {"hidden_size": 32, "learning_rate": 1e-3, "corpus": ["a"]}
     data = {"vocabulary_sha256": "ab", "lower_case": True}
     content = json.dumps({"config": flags_of_run, "data": data}).encode()
@@ -124,17 +123,16 @@ def _settings(folder):
         assert home.vocabulary_sha256 is None or home.vocabulary_sha256 != 0
         home.check_settings({"config": {"hidden_size": 32}}, ["*"])
 
-    return path, content, read
+    return folder / "config.json", content, read
 
 
 def _task(described):
     """task.json of a fine-tuned model, with the files that resuming reads."""
     about = {"text_names": ["text"], "max_seq_length": 32, "lower_case": True}
     about |= {"strip_accents": True, "vocabulary_sha256": "ab", **described}
+    content = json.dumps(about).encode()
     return _file(
-        "task.json",
-        json.dumps(about).encode(),
-        lambda path: FinetuningFolder(Path(path).parent).about(),
+        "task.json", content, lambda path: FinetuningFolder(Path(path).parent).about()
     )
 
 
@@ -183,7 +181,6 @@ def _tuning_log(path):
 
 def _metrics(folder):
     """metrics.jsonl as the doctor reads it."""
-    path = folder / "metrics.jsonl"
     row = b'{"step": 5, "eval_discriminator_auc": 0.7, "eval_replaced_fraction": 0.1}\n'
     VOCABULARY.save(folder / "vocab.txt")
     files.write_json(folder / "config.json", {"config": {"num_train_steps": 9}})
@@ -193,7 +190,7 @@ def _metrics(folder):
         home.held_out()
         doctor.examine(doctor.read(folder))
 
-    return path, row * 2, read
+    return folder / "metrics.jsonl", row * 2, read
 
 
 def _manifest(folder):
@@ -249,25 +246,23 @@ _CONLLU = (
     b"# text = it is\n1-2\tit is\t_\t_\n1\tit\t_\tPRON\n2\tis\t_\tVERB\n"
     b"2.1\tx\t_\tX\n\n1\tgo\t_\tVERB\n"
 )
+_SCORE = {"label": ("score",), "kind": "regression"}
+_TAGGED = b'{"words": ["a", "b"], "tags": ["O", "B-X"]}\n'
+_COLUMNS = b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n"
+_LOG = b'{"seed": 0, "step": 5, "loss": 1.5}\n{"seed": 0, "epoch": 1}\n'
 PARSERS = {
     "table.csv": _table("train.csv", _CSV),
     "table.tsv": _table("train.tsv", _CSV.replace(b",", b"\t"), kind="multilabel"),
     "table.jsonl": _table("train.jsonl", _ROW * 2),
-    "regression.csv": _table("train.csv", _CSV, label=("score",), kind="regression"),
-    "regression.jsonl": _table(
-        "train.jsonl", _ROW * 2, label=("score",), kind="regression"
-    ),
+    "regression.csv": _table("train.csv", _CSV, **_SCORE),
+    "regression.jsonl": _table("train.jsonl", _ROW * 2, **_SCORE),
     "squad.json": _squad,
     "conll": _sentences("train.conll", _CONLL, "0", "-1"),
     "conllu": _sentences("train.conllu", _CONLLU, "1", "3"),
-    "tagging.jsonl": _sentences(
-        "train.jsonl", b'{"words": ["a", "b"], "tags": ["O", "B-X"]}\n', "words", "tags"
-    ),
+    "tagging.jsonl": _sentences("train.jsonl", _TAGGED, "words", "tags"),
     "m2": _file("errors.m2", _M2, lambda path: errors.read_marked(path, silent)),
     "marked columns": _file(
-        "errors.txt",
-        b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n",
-        lambda path: errors.read_marked(path, silent),
+        "errors.txt", _COLUMNS, lambda path: errors.read_marked(path, silent)
     ),
     "minimal pairs": _file(
         "pairs.jsonl",
@@ -289,11 +284,7 @@ PARSERS = {
     "results.json": _results,
     "search.json": _search,
     "done-0.json": _done,
-    "metrics.jsonl (task)": _file(
-        "metrics.jsonl",
-        b'{"seed": 0, "step": 5, "loss": 1.5}\n{"seed": 0, "epoch": 1}\n',
-        _tuning_log,
-    ),
+    "metrics.jsonl (task)": _file("metrics.jsonl", _LOG, _tuning_log),
     "model.safetensors": _hugging_face("model.safetensors", tensor_files.read_tensors),
     "manifest.json": _manifest,
     "TFRecords": _tfrecords,

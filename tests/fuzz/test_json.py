@@ -138,9 +138,8 @@ def test_settings_of_a_run(tmp_path):
         folder = PretrainingFolder(tmp_path)
         assert folder.flags.keys() <= flags.keys() | {"x"}
         assert all(isinstance(value, bool) for value in folder.casing.values())
-        hugging_face.model_card(
-            dataclasses.replace(imported, run=folder.settings, task=None)
-        )
+        model = dataclasses.replace(imported, run=folder.settings, task=None)
+        hugging_face.model_card(model)
         if "config" in folder.settings:
             doctor.examine(doctor.read(tmp_path))
 
@@ -157,9 +156,8 @@ def test_settings_of_a_run(tmp_path):
 def test_how_a_vocabulary_was_trained(tmp_path):
     corpus = tmp_path / "text.txt"
     corpus.write_text("one two one two three three\n")
-    config = RecordsConfig(
-        corpus=(str(corpus),), output_dir=str(tmp_path), vocab_size=60
-    )
+    places = {"corpus": (str(corpus),), "output_dir": str(tmp_path)}
+    config = RecordsConfig(**places, vocab_size=60)
 
     def read():
         building.prepare_vocabulary(config, log=lambda _: None)
@@ -206,8 +204,7 @@ def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
     models.save(network, tmp_path / MODEL)
     # Loading the network would take most of the time.
     monkeypatch.setattr(models, "load", lambda path, kind, hint="": network)
-    made = load_text_model(tmp_path)
-    assert made.task["kind"] == task.kind
+    assert load_text_model(tmp_path).task["kind"] == task.kind
 
     def keep_task(self, encoder, head, *, task, **values):
         self.kind = saved.from_json(task).kind

@@ -26,14 +26,9 @@ import tensorflow as tf
 
 def main(folder, out):
     folder = Path(folder)
-    described = {
-        "registered": sorted(
-            name
-            for name in keras.saving.get_custom_objects()
-            if name.startswith("electra_tf>")
-        )
-    }
-    numbers = {}
+    known = keras.saving.get_custom_objects()
+    own = sorted(name for name in known if name.startswith("electra_tf>"))
+    described, numbers = {"registered": own}, {}
     for path in sorted(folder.glob("*/*.keras")):
         name = str(path.relative_to(folder).with_suffix(""))
         # Otherwise Keras's numbered names depend on the models loaded before.

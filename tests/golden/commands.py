@@ -64,11 +64,8 @@ def options(name):
     for leaf, hint in cli._leaves(config):
         flag = fields.flag_name(leaf)
         names = [n for n in typing.get_args(hint) if isinstance(n, str)]
-        choices = leaf.metadata["choices"] or names
-        found[f"--{flag}"] = {
-            "default": leaf.default,
-            "choices": sorted(choices) or None,
-        }
+        choices = sorted(leaf.metadata["choices"] or names) or None
+        found[f"--{flag}"] = {"default": leaf.default, "choices": choices}
         if bool in (hint, *typing.get_args(hint)):
             found[f"--no{flag}"] = found[f"--no-{flag}"] = found[f"--{flag}"]
     return json.loads(json.dumps(found))

@@ -15,6 +15,13 @@ def randomize(variables, seed=0, stddev=0.3):
         variable.assign(noise + offset)
 
 
+def randomized(layer, shape=None, *, seed=0):
+    """Builds a layer and randomizes its variables."""
+    layer.build(shape)
+    randomize(layer.variables, seed)
+    return layer
+
+
 def check_config(layer):
     """Serializes and restores the layer; the configs must be equal."""
     serialized = keras.saving.serialize_keras_object(layer)

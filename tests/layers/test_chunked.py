@@ -48,13 +48,12 @@ def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile)
 
     @tf.function(jit_compile=jit_compile)
     def run(*tensors):
-        normalizers = with_gradients(lambda *t: chunked.log_normalizer(*t)[0], tensors)
-        entropies = with_gradients(
-            lambda *t: chunked.cross_entropy(*t, ids)[0], tensors
+        return (
+            with_gradients(lambda *t: chunked.log_normalizer(*t)[0], tensors),
+            with_gradients(lambda *t: chunked.cross_entropy(*t, ids)[0], tensors),
+            chunked.log_normalizer(*tensors)[1],
+            chunked.cross_entropy(*tensors, ids)[1],
         )
-        best = chunked.log_normalizer(*tensors)[1]
-        is_best = chunked.cross_entropy(*tensors, ids)[1]
-        return normalizers, entropies, best, is_best
 
     normalizers, entropies, found, is_best = run(*values())
     for actual, wanted in ((normalizers, None), (entropies, ids)):
@@ -68,9 +67,8 @@ def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile)
 def test_rows_of_unknown_number(monkeypatch):
     """A replica may have no rows."""
     monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 4 * VOCAB)
-    function = tf.function(chunked.log_normalizer)
     rows, table, bias = values()
-    concrete = function.get_concrete_function(
+    concrete = tf.function(chunked.log_normalizer).get_concrete_function(
         tf.TensorSpec([None, SIZE]), tf.TensorSpec(table.shape), tf.TensorSpec([VOCAB])
     )
     found = concrete(rows, table, bias)[0]

@@ -8,8 +8,8 @@ from tests.strategy import two_cpus
 
 def names(function, *arguments):
     """Names of the functions that a graph calls; its library has no other functions."""
-    graph = tf.function(function).get_concrete_function(*arguments).graph
-    definition = graph.as_graph_def()
+    concrete = tf.function(function).get_concrete_function(*arguments)
+    definition = concrete.graph.as_graph_def()
     called = [n.attr["f"].func.name for n in definition.node if "f" in n.attr]
     assert {f.signature.name for f in definition.library.function} == set(called)
     return called
@@ -73,6 +73,10 @@ class Counted(keras.layers.Layer):
         return tf.tanh(factor * tf.matmul(inputs, self.kernel.value))
 
 
+# Calls a layer without a shared trace.
+apart = Counted.__call__
+
+
 def stack():
     """Layers with different weights, and inputs."""
     layers = [Counted() for _ in range(3)]
@@ -80,11 +84,6 @@ def stack():
         layer.build((None, 4))
         layer.kernel.assign(np.random.default_rng(number).normal(size=(4, 4)))
     return layers, tf.constant(np.random.default_rng(9).normal(size=(2, 4)), tf.float32)
-
-
-def apart(layer, *args, **kwargs):
-    """Calls a layer without a shared trace."""
-    return layer(*args, **kwargs)
 
 
 def loss_and_gradients(call, layers, inputs):
@@ -125,6 +124,5 @@ def test_replicas_have_the_gradients_of_their_own_rows():
         return [strategy.experimental_local_results(value) for value in values]
 
     expected = gradients(apart)
-    actual = gradients(traced_for_all(layers[0]))
-    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(gradients(traced_for_all(layers[0])), expected)
     assert np.abs(expected[0][0] - expected[0][1]).max() > 0

@@ -4,26 +4,21 @@ import tensorflow as tf
 
 from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
 from electra_tf.layers.embeddings import TABLES
-from tests.layers.helpers import check_compiles, randomize
+from tests.layers.helpers import check_compiles, randomized
 from tests.reference import encoder as reference
 
-IDS = tf.constant([[1, 2, 3, 4], [5, 6, 7, 0]])
-SEGMENTS = tf.constant([[0, 0, 1, 1], [0, 1, 1, 0]])
+IDS = np.array([[1, 2, 3, 4], [5, 6, 7, 0]], np.int32)
+SEGMENTS = np.array([[0, 0, 1, 1], [0, 1, 1, 0]], np.int32)
 SEED = tf.constant([1, 2])
 
 
 def make(**kwargs):
-    layer = TextEmbedding(11, 6, max_positions=5, **kwargs)
-    layer.build()
-    randomize(layer.variables)
-    return layer
+    return randomized(TextEmbedding(11, 6, max_positions=5, **kwargs))
 
 
 def test_matches_definition():
     layer = make(dropout=0.5)
-    expected = reference.embed(
-        reference.named_weights(layer.variables), IDS.numpy(), SEGMENTS.numpy()
-    )
+    expected = reference.embed(reference.named_weights(layer.variables), IDS, SEGMENTS)
     output = check_compiles(layer, IDS, SEGMENTS)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     dropped = layer(IDS, SEGMENTS, training=True, seed=SEED).numpy()
@@ -40,9 +35,7 @@ def test_layer_norm_epsilon_at_the_scale_of_initial_tables():
     """
     layer = TextEmbedding(11, 6)
     layer.build()
-    expected = reference.embed(
-        reference.named_weights(layer.variables), IDS.numpy(), SEGMENTS.numpy()
-    )
+    expected = reference.embed(reference.named_weights(layer.variables), IDS, SEGMENTS)
     np.testing.assert_allclose(layer(IDS, SEGMENTS), expected, atol=2e-5)
 
 
@@ -61,17 +54,15 @@ def test_initial_values():
 
 
 def test_sinusoidal_positions():
-    layer = TextEmbedding(
-        9, 6, max_positions=40, initializer_range=0.05, position_init="sinusoidal"
-    )
+    options = {"initializer_range": 0.05, "position_init": "sinusoidal"}
+    layer = TextEmbedding(9, 6, max_positions=40, **options)
     layer.build()
     table = layer.position_embeddings.numpy()
     for position in (0, 1, 39):
         for i in range(3):
             angle = position / 10000 ** (i / 3)
-            expected = [np.sin(angle), np.cos(angle)]
             found = table[position, [i, 3 + i]] / (0.05 * np.sqrt(2))
-            np.testing.assert_allclose(found, expected, atol=1e-5)
+            np.testing.assert_allclose(found, [np.sin(angle), np.cos(angle)], atol=1e-5)
     np.testing.assert_allclose(np.sqrt(np.mean(table**2)), 0.05, rtol=1e-6)
     with pytest.raises(ValueError, match="even number of columns, got 5"):
         TextEmbedding(9, 5, position_init="sinusoidal").build()
@@ -87,10 +78,7 @@ def test_bad_arguments():
 
 def borrowing(kind):
     lender = make()
-    layer = kind(lender, name="borrowing")
-    layer.build()
-    randomize(layer.variables, seed=1)
-    return layer, lender
+    return randomized(kind(lender, name="borrowing"), seed=1), lender
 
 
 def test_delta_embedding_matches_definition():
@@ -103,7 +91,7 @@ def test_delta_embedding_matches_definition():
     shared = reference.named_weights(lender.variables)
     own = reference.named_weights(layer.variables)
     tables = {n: shared[n] + own.pop(f"{n}_delta") for n in TABLES}
-    expected = reference.embed({**own, **tables}, IDS.numpy(), SEGMENTS.numpy())
+    expected = reference.embed({**own, **tables}, IDS, SEGMENTS)
     output = check_compiles(layer, IDS, SEGMENTS)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(layer.word_table(), tables["word_embeddings"], atol=1e-6)
@@ -127,9 +115,7 @@ def test_shared_word_embedding_has_one_word_table_and_the_rest_of_its_own():
     assert layer.position_embeddings is not lender.position_embeddings
     assert layer.gamma is not lender.gamma
     assert len(layer.trainable_variables) == 5
-    expected = reference.embed(
-        reference.named_weights(layer.variables), IDS.numpy(), SEGMENTS.numpy()
-    )
+    expected = reference.embed(reference.named_weights(layer.variables), IDS, SEGMENTS)
     np.testing.assert_allclose(layer(IDS, SEGMENTS), expected, atol=1e-5)
     plain = layer.standalone()
     assert plain.word_embeddings is not lender.word_embeddings
@@ -138,12 +124,11 @@ def test_shared_word_embedding_has_one_word_table_and_the_rest_of_its_own():
 
 
 def test_too_long():
-    layer = make()
+    layer, long = make(), tf.zeros([1, 6], tf.int32)
     with pytest.raises(ValueError, match=r"5 rows.*larger max_positions. Got 6 tokens"):
-        layer(tf.zeros([1, 6], tf.int32), tf.zeros([1, 6], tf.int32))
-    dynamic = tf.function(layer).get_concrete_function(
-        tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.int32)
-    )
+        layer(long, long)
+    specs = [tf.TensorSpec([None, None], tf.int32)] * 2
+    dynamic = tf.function(layer).get_concrete_function(*specs)
     assert dynamic(IDS, SEGMENTS).shape == (2, 4, 6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="larger max_positions"):
-        dynamic(tf.zeros([1, 6], tf.int32), tf.zeros([1, 6], tf.int32))
+        dynamic(long, long)

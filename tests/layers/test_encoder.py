@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
+from tests import tiny
 from tests.layers.helpers import check_compiles, randomize
 from tests.reference import encoder as reference
 from tests.strategy import two_cpus
@@ -17,51 +18,32 @@ SEED = tf.constant([1, 2])
 
 
 def make(hidden_size=8, size=6, **kwargs):
-    table = TextEmbedding(11, size, max_positions=9, dropout=kwargs.get("dropout", 0.1))
-    encoder = TextEncoder(
-        table,
-        num_layers=2,
-        hidden_size=hidden_size,
-        num_heads=2,
-        **{"name": "discriminator", **kwargs},
-    )
+    table = TextEmbedding(11, size, max_positions=9, dropout=0.1)
+    kwargs = {"num_layers": 2, "num_heads": 2, "name": "discriminator", **kwargs}
+    encoder = TextEncoder(table, hidden_size=hidden_size, **kwargs)
     randomize(encoder.trainable_variables)
     return encoder
 
 
 def test_matches_definition():
     encoder = make()
-    bottom, *layers = (
-        reference.named_weights(group) for group in encoder.variables_by_depth()
-    )
-    hidden = reference.embed(bottom, IDS, SEGMENTS)
-    hidden = hidden @ bottom["embeddings_projection_kernel"]
-    hidden = hidden + bottom["embeddings_projection_bias"]
-    expected = [hidden]
-    for weights in layers:
-        hidden = reference.block(weights, hidden, MASK, num_heads=2)
-        expected.append(hidden)
+    weights = [reference.named_weights(group) for group in encoder.variables_by_depth()]
+    expected = reference.states(weights, INPUTS, MASK, num_heads=2)
     output = check_compiles(encoder, INPUTS)
-    np.testing.assert_allclose(output, hidden, atol=2e-5)
+    np.testing.assert_allclose(output, expected[-1], atol=2e-5)
     for found, state in zip(encoder.states(INPUTS), expected, strict=True):
         np.testing.assert_allclose(found, state, atol=2e-5)
 
 
 @pytest.mark.parametrize(
-    ("ids", "mask", "segments"),
-    [
-        ("input_ids", "attention_mask", "token_type_ids"),
-        ("token_ids", "padding_mask", "segment_ids"),
-    ],
+    "names",
+    ["input_ids attention_mask token_type_ids", "token_ids padding_mask segment_ids"],
     ids=["hugging_face", "keras_hub"],
 )
-def test_names_of_other_libraries(ids, mask, segments):
+def test_names_of_other_libraries(names):
     encoder = make()
-    inputs = {
-        ids: tf.constant(IDS, tf.int64),
-        mask: tf.constant(MASK == 1),
-        segments: tf.constant(SEGMENTS, tf.int64),
-    }
+    values = map(tf.constant, (IDS.astype(int), MASK == 1, SEGMENTS.astype(int)))
+    inputs = dict(zip(names.split(), values, strict=True))
     expected = encoder(INPUTS)
     np.testing.assert_array_equal(encoder(inputs), expected)
     real = (MASK == 1)[..., np.newaxis]
@@ -117,9 +99,7 @@ def test_variables_by_depth_holds_each_variable_once():
 
 def test_projection_is_glorot_uniform():
     """Unlike other kernels, not truncated normal (pitfall 23 of docs/fidelity.md)."""
-    encoder = TextEncoder(
-        TextEmbedding(11, 64), num_layers=1, hidden_size=192, num_heads=2
-    )
+    encoder = tiny.encoder(TextEmbedding(11, 64), hidden_size=192)
     kernel = encoder.projection[0].numpy()
     bound = np.sqrt(6 / (64 + 192))
     assert 0.99 * bound < np.abs(kernel).max() <= bound
@@ -155,8 +135,7 @@ def test_remat_runs_blocks_again_and_changes_no_bit():
         @tf.function
         def run():
             with tf.GradientTape() as tape:
-                hidden = encoder(INPUTS, training=True, seed=SEED)
-                loss = tf.reduce_sum(hidden**3)
+                loss = tf.reduce_sum(encoder(INPUTS, training=True, seed=SEED) ** 3)
             variables = [v.value for v in encoder.trainable_variables]
             return [loss, *tape.gradient(loss, variables)]
 
@@ -179,10 +158,8 @@ def test_replicas_draw_different_masks():
 
     @tf.function
     def run(seed):
-        def replica_fn():
-            return encoder(INPUTS, training=True, seed=seed)
-
-        return strategy.experimental_local_results(strategy.run(replica_fn))
+        values = strategy.run(lambda: encoder(INPUTS, training=True, seed=seed))
+        return strategy.experimental_local_results(values)
 
     first, second = run(None)
     assert np.abs(first - second).max() > 0.1

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.layers import TransformerEncoder, fused, plain, randomness
-from tests.layers.helpers import randomize
+from tests.layers.helpers import randomized
 
 SEED = tf.constant([4, 2])
 ROWS, LENGTH, HEADS, SIZE = 3, 6, 2, 8
@@ -13,8 +13,7 @@ MASK = tf.constant([[1] * 6, [1] * 4 + [0] * 2, [0] * 6])
 
 
 def normal(*shape, seed=0):
-    values = np.random.default_rng(seed).normal(size=shape)
-    return tf.constant(values, tf.float32)
+    return tf.constant(np.random.default_rng(seed).normal(size=shape), tf.float32)
 
 
 def vectors(*offsets):
@@ -24,31 +23,23 @@ def vectors(*offsets):
 FLAT = ROWS * LENGTH
 RATES = {"seed": SEED, "rate": 0.25}
 NORM = {"epsilon": 1e-12, **RATES}
+BIASED = [normal(FLAT, SIZE), *vectors(0)]
 QKV = [normal(FLAT, 3 * SIZE), 0.3 * normal(3 * SIZE)]
 ATTENTION = {"mask": MASK, "num_heads": HEADS, **RATES}
 CASES = {
     "drop": ([normal(FLAT, SIZE)], RATES),
     "norm_drop": ([normal(FLAT, SIZE), *vectors(1, 0)], {"dtype": "float32", **NORM}),
     **{
-        f"bias_activation {name}": (
-            [normal(FLAT, SIZE), *vectors(0)],
-            {"activation": activation},
-        )
+        f"bias_activation {name}": (BIASED, {"activation": activation})
         for name, activation in plain.ACTIVATIONS.items()
     },
-    "bias_drop_add_norm": (
-        [normal(FLAT, SIZE), *vectors(0), normal(FLAT, SIZE, seed=1), *vectors(1, 0)],
-        NORM,
-    ),
+    "bias_drop_add_norm": ([*BIASED, normal(FLAT, SIZE, seed=1), *vectors(1, 0)], NORM),
     "attention": (QKV, ATTENTION),
     "attention causal": (QKV, {"score_penalty": plain.left_to_right, **ATTENTION}),
 }
 PLAIN = {**vars(plain), "drop": randomness.drop}
-
-
-def functions(name):
-    name = name.split()[0]
-    return PLAIN[name], getattr(fused, name)
+# Name -> plain and fused function.
+FUNCTIONS = {n: (PLAIN[n.split()[0]], getattr(fused, n.split()[0])) for n in CASES}
 
 
 def value_and_gradients(function, tensors, options):
@@ -63,13 +54,12 @@ def value_and_gradients(function, tensors, options):
 @pytest.mark.parametrize("name", CASES)
 def test_equals_plain(name):
     tensors, options = CASES[name]
-    rates = (0.0, 0.25) if "rate" in options else (None,)
-    for rate in rates:
+    for rate in (0.0, 0.25) if "rate" in options else (None,):
         if rate is not None:
             options = {**options, "rate": rate, "seed": SEED if rate else None}
         ours, theirs = (
             value_and_gradients(function, tensors, options)
-            for function in reversed(functions(name))
+            for function in reversed(FUNCTIONS[name])
         )
         for mine, expected in zip(ours, theirs, strict=True):
             assert mine.dtype == expected.dtype
@@ -87,9 +77,11 @@ def test_low_precision(name, dtype):
     exact = [tf.cast(t, tf.float32) for t in vectors_stay]
     if "dtype" in options:
         options = {**options, "dtype": dtype}
-    ours = value_and_gradients(functions(name)[1], vectors_stay, options)
-    theirs = value_and_gradients(functions(name)[0], vectors_stay, options)
-    reference = value_and_gradients(functions(name)[0], exact, options)
+    theirs, ours = (
+        value_and_gradients(function, vectors_stay, options)
+        for function in FUNCTIONS[name]
+    )
+    reference = value_and_gradients(FUNCTIONS[name][0], exact, options)
     for mine, other, true in zip(ours, theirs, reference, strict=True):
         assert mine.dtype == other.dtype
         true = tf.cast(true, tf.float32).numpy()
@@ -105,11 +97,10 @@ def test_attention_remembers_one_square_tensor():
 
     @tf.function
     def step():
-        graph = tf.compat.v1.get_default_graph()
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             result = fused.attention(*tensors, **options)
-        made.extend(graph.get_operations())
+        made.extend(tf.compat.v1.get_default_graph().get_operations())
         return tape.gradient(result, tensors)
 
     operations = step.get_concrete_function().graph.get_operations()
@@ -124,9 +115,7 @@ def test_attention_remembers_one_square_tensor():
 
 
 def test_dynamic_shapes_and_an_outer_jit():
-    encoder = TransformerEncoder(1, SIZE, HEADS, 4 * SIZE)
-    encoder.build()
-    randomize(encoder.variables)
+    encoder = randomized(TransformerEncoder(1, SIZE, HEADS, 4 * SIZE))
 
     def run(hidden):
         mask = tf.ones(tf.shape(hidden)[:2])

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from electra_tf.layers import Dropout, MaskedLMHead, ReplacedTokenHead, TextEmbedding
 from electra_tf.layers.randomness import keep_mask
-from tests.layers.helpers import check_compiles, randomize
+from tests.layers.helpers import check_compiles, randomize, randomized
 from tests.reference import encoder as reference
 
 HIDDEN = tf.constant(np.random.default_rng(5).normal(size=(2, 4, 8)), tf.float32)
@@ -13,18 +13,14 @@ SEED = tf.constant([3, 7], tf.int32)
 
 
 def make_masked_lm(**kwargs):
-    table = TextEmbedding(11, 6)
-    head = MaskedLMHead(table, **kwargs)
+    head = MaskedLMHead(TextEmbedding(11, 6), **kwargs)
     head.build((None, None, 8))
-    randomize([*table.variables, *head.variables])
+    randomize([*head.embeddings.variables, *head.variables])
     return head
 
 
 def make_replaced_token(**kwargs):
-    head = ReplacedTokenHead(8, **kwargs)
-    head.build()
-    randomize(head.variables)
-    return head
+    return randomized(ReplacedTokenHead(8, **kwargs))
 
 
 def test_masked_lm_matches_definition():
@@ -34,9 +30,7 @@ def test_masked_lm_matches_definition():
     table = head.embeddings.word_embeddings.numpy().astype(np.float64)
     picked = np.take_along_axis(HIDDEN.numpy(), POSITIONS.numpy()[..., None], axis=1)
     dense = reference.gelu(picked @ weights["dense_kernel"] + weights["dense_bias"])
-    normal = reference.layer_norm(
-        dense, head.gamma.numpy(), head.beta.numpy(), epsilon=1e-12
-    )
+    normal = reference.layer_norm(dense, head.gamma.numpy(), head.beta.numpy())
     expected = normal @ table.T + weights["output_bias"]
     logits = check_compiles(head, HIDDEN, POSITIONS)
     np.testing.assert_allclose(logits, expected, atol=1e-5)
@@ -66,10 +60,7 @@ def test_logits_are_float32(policy):
 
 
 def test_initial_values():
-    """Heads: hidden layers truncated normal, the last unit Glorot, biases zero.
-
-    (pitfall 23 of docs/fidelity.md)
-    """
+    """Truncated normal, Glorot, biases zero (pitfall 23 of docs/fidelity.md)."""
     head = ReplacedTokenHead(256)
     head.build()
     masked_lm = MaskedLMHead(TextEmbedding(11, 128))

@@ -1,12 +1,14 @@
 """The encoder block against keras-hub's block: outputs and gradients."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf.layers import TransformerEncoderBlock
-from tests.layers.helpers import randomize
+from tests.layers.helpers import randomized
 
 keras_hub = pytest.importorskip("keras_hub")
 
@@ -15,28 +17,8 @@ MASK = tf.constant([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
 HIDDEN = np.random.default_rng(3).normal(size=(2, 6, SIZE)).astype("float32")
 
 
-def exact_gelu(inputs):
-    return keras.activations.gelu(inputs, approximate=False)
-
-
-def theirs_from(block):
-    """A keras_hub layer with the weights of `block`."""
-    layer = keras_hub.layers.TransformerEncoder(
-        intermediate_dim=WIDE,
-        num_heads=HEADS,
-        dropout=0.0,
-        activation=exact_gelu,
-        layer_norm_epsilon=1e-12,
-    )
-    layer.build((None, None, SIZE))
-    for mine, parts in pairs(block, layer):
-        values = np.split(mine.numpy(), len(parts), axis=-1)
-        for theirs, value in zip(parts, values, strict=True):
-            theirs.assign(value.reshape(theirs.shape))
-    return layer
-
-
 def pairs(block, layer):
+    """Variables of our block, and the ones of keras_hub's layer that they join."""
     attention = layer._self_attention_layer
     heads = [attention._query_dense, attention._key_dense, attention._value_dense]
     output = attention._output_dense
@@ -62,9 +44,20 @@ def pairs(block, layer):
 @pytest.mark.parametrize("jit_compile", [None, True])
 def test_outputs_and_gradients(jit_compile):
     block = TransformerEncoderBlock(WIDE, HEADS, dropout=0.0, attention_dropout=0.0)
-    block.build((None, None, SIZE))
-    randomize(block.variables)
-    layer = theirs_from(block)
+    randomized(block, (None, None, SIZE))
+    layer = keras_hub.layers.TransformerEncoder(
+        intermediate_dim=WIDE,
+        num_heads=HEADS,
+        dropout=0.0,
+        activation=functools.partial(keras.activations.gelu, approximate=False),
+        layer_norm_epsilon=1e-12,
+    )
+    layer.build((None, None, SIZE))
+    mapped = pairs(block, layer)
+    for mine, parts in mapped:
+        values = np.split(mine.numpy(), len(parts), axis=-1)
+        for theirs, value in zip(parts, values, strict=True):
+            theirs.assign(value.reshape(theirs.shape))
     weights = tf.cast(MASK, tf.float32)[..., tf.newaxis]
     cotangent = tf.constant(np.random.default_rng(4).normal(size=HIDDEN.shape))
     cotangent = tf.cast(cotangent, tf.float32) * weights
@@ -81,7 +74,6 @@ def test_outputs_and_gradients(jit_compile):
             run = tf.function(run, jit_compile=jit_compile)
         return run(tf.constant(HIDDEN))
 
-    mapped = pairs(block, layer)
     outputs, *ours = gradients(
         lambda x: block(x, MASK, training=True), [mine.value for mine, _ in mapped]
     )
@@ -94,8 +86,6 @@ def test_outputs_and_gradients(jit_compile):
     np.testing.assert_allclose(ours[0], theirs[0], atol=2e-5)
     remaining = iter(theirs[1:])
     for gradient, (mine, parts) in zip(ours[1:], mapped, strict=True):
-        joined = np.concatenate(
-            [np.reshape(next(remaining), (*mine.shape[:-1], -1)) for _ in parts],
-            axis=-1,
-        )
+        rows = (*mine.shape[:-1], -1)
+        joined = np.concatenate([np.reshape(next(remaining), rows) for _ in parts], -1)
         np.testing.assert_allclose(gradient, joined, atol=2e-5, err_msg=mine.path)

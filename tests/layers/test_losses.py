@@ -28,10 +28,9 @@ def test_token_cross_entropy_of_a_low_precision(shape):
     upstream = tf.constant(rng.normal(size=shape), tf.float32)
     found = []
     for dtype in ("float32", "bfloat16"):
-        function = tf.function(losses.token_cross_entropy_for(dtype))
         with tf.GradientTape() as tape:
             tape.watch(logits)
-            values = function(logits, ids)
+            values = tf.function(losses.token_cross_entropy_for(dtype))(logits, ids)
         found.append((values, tape.gradient(values, logits, upstream)))
     for exact, fast in zip(*found, strict=True):
         assert fast.dtype == tf.float32
@@ -41,9 +40,8 @@ def test_token_cross_entropy_of_a_low_precision(shape):
 def test_binary_cross_entropy_by_hand():
     result = losses.binary_cross_entropy([True, False, True], [0.0, np.log(3.0), 500.0])
     np.testing.assert_allclose(result, [np.log(2), np.log(4), 0.0], atol=1e-6)
-    assert losses.binary_cross_entropy([0], tf.zeros([1], tf.bfloat16)).dtype == (
-        tf.float32
-    )
+    low = losses.binary_cross_entropy([0], tf.zeros([1], tf.bfloat16))
+    assert low.dtype == tf.float32
     np.testing.assert_allclose(losses.binary_cross_entropy([0], [500.0]), [500.0])
 
 
@@ -70,10 +68,9 @@ def test_two_replicas_equal_one():
 
     def replica_fn():
         index = tf.distribute.get_replica_context().replica_id_in_sync_group
+        value, weight = tf.gather(values, index), tf.gather(weights, index)
         with tf.GradientTape() as tape:
-            mean = losses.weighted_mean(
-                factor * tf.gather(values, index), tf.gather(weights, index)
-            )
+            mean = losses.weighted_mean(factor * value, weight)
         return mean, tape.gradient(mean, factor)
 
     for per_replica in tf.function(lambda: strategy.run(replica_fn))():

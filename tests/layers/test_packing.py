@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.layers import TextEmbedding
-from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.packing import Packing
+from tests import tiny
 from tests.layers.helpers import randomize
 
 MASKS = {
@@ -20,9 +20,7 @@ IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], np.int32)
 
 def make(direction="both", embedding_size=8):
     table = TextEmbedding(11, embedding_size, max_positions=5)
-    encoder = TextEncoder(
-        table, num_layers=2, hidden_size=8, num_heads=2, direction=direction
-    )
+    encoder = tiny.encoder(table, hidden_size=8, direction=direction)
     randomize(encoder.trainable_variables)
     return encoder
 
@@ -55,10 +53,8 @@ def test_equals_the_path_that_computes_on_padding(direction):
 
 def test_in_a_graph_of_unknown_sizes():
     encoder = make(embedding_size=6)
-    specs = {
-        name: tf.TensorSpec([None, None], tf.int32)
-        for name in ("input_ids", "input_mask", "segment_ids")
-    }
+    names = ("input_ids", "input_mask", "segment_ids")
+    specs = dict.fromkeys(names, tf.TensorSpec([None, None], tf.int32))
     for encode in (encoder.encode_tokens, encoder.encode_first):
         call = tf.function(encode, input_signature=[specs])
         for name in ("after", "between"):
@@ -80,5 +76,4 @@ def test_no_token_is_padding():
     kept = np.where(np.reshape(mask, [3, 4, 1]) > 0, hidden, 0)
     kept[1, 0] = hidden[1, 0]
     np.testing.assert_array_equal(packing.unpack(listed), kept)
-    first = packing.first()
-    np.testing.assert_array_equal(first.keep(listed), hidden[:, 0])
+    np.testing.assert_array_equal(packing.first().keep(listed), hidden[:, 0])

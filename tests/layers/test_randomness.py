@@ -3,15 +3,8 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from electra_tf.layers.randomness import (
-    at_row,
-    fold_in,
-    keep_mask,
-    keep_scale,
-    per_row,
-    split_seed,
-    uniform,
-)
+from electra_tf.layers import randomness
+from electra_tf.layers.randomness import at_row, keep_mask, split_seed, uniform
 
 SEED = tf.constant([3, 7], tf.int32)
 
@@ -31,9 +24,8 @@ def test_split_seeds_are_distinct_and_repeatable():
 def test_drop_counts_are_binomial(rate):
     """Many seeds reveal a bad seed as well as a wrong threshold."""
     counts = [4096 - kept([s, 11 * s], 4096, rate).sum() for s in range(300)]
-    total = stats.binomtest(int(np.sum(counts)), 300 * 4096, rate).pvalue
     spread = np.var(counts) * 299 / (4096 * rate * (1 - rate))
-    assert total > 1e-3
+    assert stats.binomtest(int(np.sum(counts)), 300 * 4096, rate).pvalue > 1e-3
     assert 1e-3 < stats.chi2.cdf(spread, 299) < 1 - 1e-3
 
 
@@ -59,18 +51,14 @@ def test_patterns_of_eight_are_uniform():
 
 def test_mask_follows_the_flat_index():
     flat = keep_mask(SEED, [24], 0.5).numpy()
-    np.testing.assert_array_equal(
-        keep_mask(SEED, [2, 3, 4], 0.5), flat.reshape(2, 3, 4)
-    )
+    cube = keep_mask(SEED, [2, 3, 4], 0.5)
+    np.testing.assert_array_equal(cube, flat.reshape(2, 3, 4))
     masks = tf.function(
         lambda rows: keep_mask(SEED, [rows, 4], 0.5),
         input_signature=[tf.TensorSpec([], tf.int32)],
     )
     np.testing.assert_array_equal(masks(6), flat.reshape(6, 4))
-    assert abs(keep_scale(0.1) * 0.9 - 1) < 1e-9
-
-
-# Random numbers of a batch that is split into pieces.
+    assert abs(randomness.keep_scale(0.1) * 0.9 - 1) < 1e-9
 
 
 @pytest.mark.parametrize("shape", [[6, 3, 5], [6]])
@@ -91,19 +79,18 @@ def test_rows_draw_the_same_in_every_cut(draw, shape):
 def test_derived_seeds_know_the_row():
     seed = at_row(SEED, 5)
     for found, plain in (
-        (fold_in(seed, 3), fold_in(SEED, 3)),
+        (randomness.fold_in(seed, 3), randomness.fold_in(SEED, 3)),
         *zip(split_seed(seed, 2), split_seed(SEED, 2), strict=True),
     ):
         np.testing.assert_array_equal(found, [*plain.numpy(), 5])
-    np.testing.assert_array_equal(per_row(seed, 7), [3, 7, 35])
-    np.testing.assert_array_equal(per_row(SEED, 7), SEED)
-    assert per_row(None, 7) is None
+    np.testing.assert_array_equal(randomness.per_row(seed, 7), [3, 7, 35])
+    np.testing.assert_array_equal(randomness.per_row(SEED, 7), SEED)
+    assert randomness.per_row(None, 7) is None
 
 
 def test_uniform_numbers_are_those_of_tensorflow():
-    found = uniform(SEED, [3, 5])
     expected = tf.random.stateless_uniform([3, 5], SEED, alg="philox")
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(uniform(SEED, [3, 5]), expected)
 
 
 def test_rows_beyond_two_to_the_32_elements_draw_anew():

@@ -64,13 +64,11 @@ def test_arguments_of_all_constructors_are_in_the_config():
 
 def test_clones_have_parts_of_their_own():
     layer = Derived(Part(3), 5, sizes=(2, 4))
-    copies = [
+    serialized = keras.saving.serialize_keras_object(layer)
+    for copy in (
         Derived.from_config(layer.get_config()),
-        keras.saving.deserialize_keras_object(
-            keras.saving.serialize_keras_object(layer)
-        ),
-    ]
-    for copy in copies:
+        keras.saving.deserialize_keras_object(serialized),
+    ):
         assert copy.part is not layer.part
         assert (copy.part.number, copy.sizes, copy.extra) == (3, (2, 4), 5)
     # Parts may also be given as objects.
@@ -97,48 +95,43 @@ def test_ties_are_kept_inside_of_one_object():
     assert Both(Both(other, Part(4)), other).get_config() == config
 
 
-def functional(*encoders):
-    """A functional model of the [CLS] vectors of encoders."""
+INPUTS = {"input_ids": np.array([[1, 2, 3]], np.int32)}
+
+
+def functional():
+    """A functional model of the [CLS] vectors of two encoders with one table."""
+    table = TextEmbedding(11, 6, dropout=0.0)
+    sizes = {"num_layers": 1, "hidden_size": 8, "num_heads": 2}
+    encoders = [TextEncoder(table, **sizes, name=name) for name in ("first", "second")]
     ids = keras.Input([None], dtype="int32", name="input_ids")
     vectors = [encoder({"input_ids": ids})[:, 0] for encoder in encoders]
     joined = keras.layers.Concatenate()([*vectors, vectors[0]])
     return keras.Model({"input_ids": ids}, keras.layers.Dense(1)(joined))
 
 
-def two_encoders(table):
-    return [
-        TextEncoder(table, num_layers=1, hidden_size=8, num_heads=2, name=name)
-        for name in ("first", "second")
-    ]
-
-
 @pytest.mark.slow
 def test_training_the_clone_of_a_functional_model_leaves_the_original_alone():
-    table = TextEmbedding(11, 6, dropout=0.0)
-    model = functional(*two_encoders(table))
-    inputs = {"input_ids": np.array([[1, 2, 3]], np.int32)}
-    before, values = model.predict(inputs, verbose=0), model.get_weights()
+    model = functional()
+    before, values = model.predict(INPUTS, verbose=0), model.get_weights()
     for copy in (
         keras.models.clone_model(model),
         type(model).from_config(model.get_config()),
     ):
         assert not {id(v) for v in copy.variables} & {id(v) for v in model.variables}
         copy.compile("sgd", "mse")
-        copy.fit(inputs, np.array([[9.0]]), epochs=2, verbose=0)
-        assert np.abs(copy.predict(inputs, verbose=0) - before).max() > 0.1
-    np.testing.assert_array_equal(model.predict(inputs, verbose=0), before)
+        copy.fit(INPUTS, np.array([[9.0]]), epochs=2, verbose=0)
+        assert np.abs(copy.predict(INPUTS, verbose=0) - before).max() > 0.1
+    np.testing.assert_array_equal(model.predict(INPUTS, verbose=0), before)
     np.testing.assert_equal(model.get_weights(), values)
 
 
 def test_files_of_functional_models_keep_ties_between_layers(tmp_path):
-    table = TextEmbedding(11, 6, dropout=0.0)
-    model = functional(*two_encoders(table))
+    model = functional()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     first, second = loaded.get_layer("first"), loaded.get_layer("second")
     assert first.embeddings is second.embeddings
-    inputs = {"input_ids": np.array([[1, 2, 3]], np.int32)}
-    np.testing.assert_array_equal(model(inputs), loaded(inputs))
+    np.testing.assert_array_equal(model(INPUTS), loaded(INPUTS))
 
 
 def test_clones_of_pretraining_models_keep_their_ties():

@@ -2,14 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.layers import (
-    TextEmbedding,
-    TextEncoder,
-    TransformerEncoder,
-    TransformerEncoderBlock,
-)
+from electra_tf import layers
+from electra_tf.layers import TextEmbedding, TextEncoder, TransformerEncoder
 from electra_tf.layers.randomness import split_seed
-from tests.layers.helpers import check_compiles, randomize
+from tests.layers.helpers import check_compiles, randomize, randomized
 from tests.reference import encoder as reference
 from tests.reference import two_tower
 
@@ -19,18 +15,12 @@ HIDDEN = tf.random.stateless_normal([2, 5, 8], SEED)
 
 
 def make_block(**kwargs):
-    block = TransformerEncoderBlock(16, 2, **kwargs)
-    block.build((None, None, 8))
-    randomize(block.variables)
-    return block
+    return randomized(layers.TransformerEncoderBlock(16, 2, **kwargs), (None, None, 8))
 
 
 @pytest.mark.parametrize("direction", ["both", "left_to_right", "right_to_left"])
 def test_block_matches_definition(direction):
-    """Post-norm order and exact GELU, in NumPy (pitfall 22 of docs/fidelity.md).
-
-    A position attends to itself and one or both sides, but not to padding.
-    """
+    """Post-norm order and exact GELU, in NumPy (pitfall 22 of docs/fidelity.md)."""
     block = make_block(direction=direction)
     output = check_compiles(lambda x: block(x, MASK), HIDDEN)
     reach = MASK if direction == "both" else two_tower.reach(MASK, direction)
@@ -44,9 +34,7 @@ def test_block_matches_definition(direction):
 @pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])
 def test_causal_stack_reads_one_side_exactly(direction):
     """Bit-exact through two layers with dropout, also in rows of padding alone."""
-    encoder = TransformerEncoder(2, 8, 2, 16, direction=direction)
-    encoder.build()
-    randomize(encoder.variables)
+    encoder = randomized(TransformerEncoder(2, 8, 2, 16, direction=direction))
     mask = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
     before = encoder(HIDDEN, mask, training=True, seed=SEED).numpy()
     for t in range(5):
@@ -71,10 +59,8 @@ def test_stack_is_the_composition_of_its_blocks():
         plain = block(plain, MASK)
         trained = block(trained, MASK, training=True, seed=seed)
     np.testing.assert_allclose(encoder(HIDDEN, MASK), plain, atol=1e-6)
-    output = check_compiles(
-        lambda x: encoder(x, MASK, training=True, seed=SEED), HIDDEN
-    )
-    np.testing.assert_allclose(output, trained, atol=1e-5)
+    found = check_compiles(lambda x: encoder(x, MASK, training=True, seed=SEED), HIDDEN)
+    np.testing.assert_allclose(found, trained, atol=1e-5)
 
 
 def test_each_dropout_rate_has_its_place():
@@ -90,7 +76,7 @@ def test_each_dropout_rate_has_its_place():
 
 def test_initial_values():
     """Kernels of a block: truncated normal (pitfall 23 of docs/fidelity.md)."""
-    block = TransformerEncoderBlock(512, 2)
+    block = layers.TransformerEncoderBlock(512, 2)
     block.build((None, None, 128))
     for variable in block.variables:
         values = variable.numpy()
@@ -127,6 +113,6 @@ def test_errors(options, message):
 
 def test_errors_of_a_block():
     with pytest.raises(ValueError, match="8 is not divisible by num_heads 3"):
-        TransformerEncoderBlock(16, 3).build((None, None, 8))
+        layers.TransformerEncoderBlock(16, 3).build((None, None, 8))
     with pytest.raises(ValueError, match="needs a seed"):
         make_block()(HIDDEN, MASK, training=True)

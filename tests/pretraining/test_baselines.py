@@ -53,8 +53,7 @@ def test_copying_what_shows_by_hand():
     assert found["masked_lm_loss_copying"] == expected
     assert found["generator_accuracy_copying"] == pytest.approx(3 / 5)
     # A generator without access to the input has the other scores alone.
-    blind = scored(logs, **batch)
-    assert blind == {name: found[name] for name in logs}
+    assert scored(logs, **batch) == {name: found[name] for name in logs}
 
 
 def test_nothing_is_lost_where_every_visible_token_is_right():
@@ -68,8 +67,7 @@ def test_nothing_is_lost_where_every_visible_token_is_right():
 def test_base_rates_are_the_constant_predictor():
     labels = np.array([1] * 7 + [0] * 93)
     logs = {"replaced_fraction": 0.07, "replaced_replaceable_fraction": 0.08}
-    names = ("loss", "accuracy", "auc")
-    logs |= {f"discriminator_{name}": 0.0 for name in names}
+    logs |= {f"discriminator_{name}": 0.0 for name in ("loss", "accuracy", "auc")}
     found = scored({**logs, "replaceable_loss": 0.0, "replaceable_auc": 0.0})
     constant = log_loss(labels, np.full(100, 0.07))
     assert found["discriminator_loss"] == pytest.approx(constant)
@@ -101,7 +99,5 @@ def test_each_held_out_number_gets_its_own_baseline():
     assert found["discriminator_accuracy"] == pytest.approx(0.6)
     assert found["prediction_accuracy"] == pytest.approx(0.4)
     sentence = {"corrupted_fraction": 0.8, "sentence_accuracy": 0.0, "copy_auc": 0.1}
-    assert scored(sentence) == {
-        "sentence_accuracy": pytest.approx(0.8),
-        "copy_auc": 0.5,
-    }
+    expected = {"sentence_accuracy": pytest.approx(0.8), "copy_auc": 0.5}
+    assert scored(sentence) == expected

@@ -26,6 +26,7 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
     model = electra(dropout=0.1)
     model.compile(optimizer=keras.optimizers.Adam(1e-3))
     best = {"monitor": "val_discriminator_auc", "mode": "max"}
+    path = tmp_path / "{epoch}.keras"
     history = model.fit(
         tiny.dataset(2),
         validation_data=tiny.dataset(2),
@@ -35,9 +36,7 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
         callbacks=[
             # The second epoch does not improve the loss by 1.
             keras.callbacks.EarlyStopping(**best, min_delta=1.0, patience=1),
-            keras.callbacks.ModelCheckpoint(
-                tmp_path / "{epoch}.keras", save_best_only=True, **best
-            ),
+            keras.callbacks.ModelCheckpoint(path, save_best_only=True, **best),
             keras.callbacks.CSVLogger(tmp_path / "losses.csv"),
         ],
     )
@@ -48,28 +47,19 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
         np.testing.assert_allclose([float(row[name]) for row in rows], values)
     assert (tmp_path / "1.keras").exists()
     trained = {metric.name for metric in model.metrics}
-    assert trained == {
-        "loss",
-        "generator_loss",
-        "generator_accuracy",
-        "sampled_accuracy",
-        "discriminator_loss",
-        "replaced_fraction",
-        "discriminator_accuracy",
-        "discriminator_precision",
-        "discriminator_recall",
-        "discriminator_auc",
-        "replaceable_loss",
-        "replaceable_auc",
-        "replaced_replaceable_fraction",
-    }
+    names = (
+        "loss generator_loss generator_accuracy sampled_accuracy replaced_fraction "
+        "discriminator_loss discriminator_accuracy discriminator_precision "
+        "discriminator_recall discriminator_auc replaceable_loss replaceable_auc "
+        "replaced_replaceable_fraction"
+    )
+    assert trained == {*names.split()}
     assert history.history.keys() == trained | {f"val_{name}" for name in trained}
     # Evaluation has no dropout and repeats its samples.
     logs = model.evaluate(tiny.dataset(2), verbose=0, return_dict=True)
     assert logs == {name: history.history[f"val_{name}"][-1] for name in trained}
-    assert logs["loss"] == pytest.approx(
-        logs["generator_loss"] + 50 * logs["discriminator_loss"], rel=1e-5
-    )
+    weighted = logs["generator_loss"] + 50 * logs["discriminator_loss"]
+    assert logs["loss"] == pytest.approx(weighted, rel=1e-5)
     assert int(model.step) == 4
 
 
@@ -78,15 +68,11 @@ def numpy_batches(steps):
 
 
 class Batches(keras.utils.PyDataset):
-    def __init__(self):
-        super().__init__()
-        self.batches = numpy_batches(2)
-
     def __len__(self):
-        return len(self.batches)
+        return 2
 
     def __getitem__(self, index):
-        return (self.batches[index],)
+        return (numpy_batches(2)[index],)
 
 
 def generated():
@@ -146,9 +132,8 @@ class Noisy(Scale):
 
     def compute_losses(self, batch, totals, *, seed, training):
         draws = uniform(seed, batch["input_ids"].shape)
-        return super().compute_losses(
-            {**batch, "input_ids": draws}, totals, seed=seed, training=training
-        )
+        batch = {**batch, "input_ids": draws}
+        return super().compute_losses(batch, totals, seed=seed, training=training)
 
 
 @pytest.mark.parametrize(("devices", "micro_batches"), [(1, 1), (1, 2), (2, 1), (2, 2)])
@@ -211,8 +196,7 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns():
         labels += found["is_replaced"].numpy().ravel().tolist()
         logits += output.numpy().ravel().tolist()
         is_real += (batch["input_mask"].numpy() > 0).ravel().tolist()
-        ids = batch["input_ids"].numpy()
-        expected = ~np.isin(ids, [tiny.PAD, *special_ids])
+        expected = ~np.isin(batch["input_ids"].numpy(), [tiny.PAD, *special_ids])
         np.testing.assert_array_equal(found["is_replaceable"], expected)
         is_replaceable += expected.ravel().tolist()
     labels, logits = np.array(labels), np.array(logits)

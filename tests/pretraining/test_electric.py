@@ -9,12 +9,7 @@ import electra_tf as et
 from electra_tf.folders import models
 from electra_tf.interop import run_folder
 from electra_tf.interop.networks import Source
-from electra_tf.pretraining import (
-    CategoricalSampler,
-    Electric,
-    GreedySampler,
-    LeaveRows,
-)
+from electra_tf.pretraining import Electric, GreedySampler, LeaveRows
 from electra_tf.pretraining.electric import noise_logits
 from tests import tiny
 from tests.layers.helpers import check_slope, randomize
@@ -49,9 +44,9 @@ def logits_of_row(energies, log_noise, drawn):
     "options",
     [
         {"sampling_dropout": False},
-        {"sampler": CategoricalSampler(2.0)},
-        {"sampler": CategoricalSampler(disallow_correct=True)},
-        {"sampler": LeaveRows(CategoricalSampler())},
+        {"sampler": et.CategoricalSampler(2.0)},
+        {"sampler": et.CategoricalSampler(disallow_correct=True)},
+        {"sampler": LeaveRows(et.CategoricalSampler())},
     ],
 )
 def test_draws_that_are_not_of_log_q_are_refused(options):
@@ -98,11 +93,7 @@ def test_rows_without_a_draw_or_without_tokens_are_finite():
 
 @pytest.mark.parametrize("select", ["tokens", "with_replacement"])
 def test_losses_and_gradient_against_numpy(select):
-    """Both losses, the probability of noise and, by finite differences, the gradient.
-
-    The noise-contrastive loss has no gradient for the generator (pitfall 15 of
-    docs/fidelity.md).
-    """
+    """The generator gets no gradient (pitfall 15 of docs/fidelity.md)."""
     model = make(tied=False, generator_weight=0.0, sampler=GreedySampler())
     batch = tiny.batch(LENGTHS, mask_rate=0.4, select=select)
     plain, found = tiny.numpy(batch), tiny.numpy(model.examine(batch, seed=SEED))
@@ -119,15 +110,11 @@ def test_losses_and_gradient_against_numpy(select):
     start = energies()
     for row, t in np.argwhere(plain["input_mask"]):
         drawn = int(found["is_replaced"][row].sum())
-        expected = reference.noise_probability(
-            start[row, t],
-            np.exp(reference.log_softmax(scores[row, t])[noised[row, t]]),
-            drawn,
-            LENGTHS[row] - drawn,
-        )
-        assert found["replaced_probability"][row, t] == pytest.approx(
-            expected, rel=1e-3, abs=1e-6
-        )
+        q = np.exp(reference.log_softmax(scores[row, t])[noised[row, t]])
+        counts = (drawn, LENGTHS[row] - drawn)
+        expected = reference.noise_probability(start[row, t], q, *counts)
+        probability = found["replaced_probability"][row, t]
+        assert probability == pytest.approx(expected, rel=1e-3, abs=1e-6)
     logs = tiny.scores(model, [batch])
     cloze = reference.cloze_loss(scores, plain, model.generator.special_ids)
     assert logs["generator_loss"] == pytest.approx(cloze, rel=1e-5)
@@ -138,12 +125,11 @@ def test_losses_and_gradient_against_numpy(select):
     own = {id(v) for v in model.generator.trainable_variables}
     for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
         assert gradient.any() == (id(variable) not in own), variable.path
-    values = [variable.numpy() for variable in model.trainable_variables]
+    variables = model.trainable_variables
+    values = [variable.numpy() for variable in variables]
 
     def loss_at(moves):
-        for variable, value, move in zip(
-            model.trainable_variables, values, moves, strict=True
-        ):
+        for variable, value, move in zip(variables, values, moves, strict=True):
             variable.assign(value + move)
         return 50 * reference.electric_loss(energies(), scores, noised, plain)
 
@@ -151,10 +137,7 @@ def test_losses_and_gradient_against_numpy(select):
 
 
 def test_a_draw_that_equals_the_original_is_noise():
-    """In Electric every noise position is a negative (pitfall 17 of docs/fidelity.md).
-
-    In ELECTRA a correct sample is labeled original.
-    """
+    """In Electric, not in ELECTRA (pitfall 17 of docs/fidelity.md)."""
     batch = tiny.batch(LENGTHS)
     drawn = int(tf.reduce_sum(batch["masked_lm_weights"]))
     for model_class, labels in ((Electric, drawn), (et.Electra, 0)):
@@ -191,7 +174,6 @@ def test_energies_are_not_taken_for_verdicts(tmp_path):
     make().detector().save(path)
     with pytest.raises(ValueError, match=r"holds a EnergyModel.*Give another"):
         models.load(path, et.ReplacedTokenDetector, "Give another.")
-    with pytest.raises(
-        ValueError, match="NoiseContrastiveEstimation, which other formats lack"
-    ):
+    message = "NoiseContrastiveEstimation, which other formats lack"
+    with pytest.raises(ValueError, match=message):
         run_folder.read(Source(str(tmp_path)))

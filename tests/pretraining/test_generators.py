@@ -6,12 +6,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.pretraining import (
-    CategoricalSampler,
-    GreedySampler,
-    LinearChange,
-    UnigramGenerator,
-)
+from electra_tf.pretraining import GreedySampler, LinearChange, UnigramGenerator
 from electra_tf.pretraining.metrics import trivial_scores
 from tests import tiny
 
@@ -39,7 +34,7 @@ def test_generators_without_a_network():
 
 
 def test_temperature_follows_the_step_and_is_logged():
-    sampler = CategoricalSampler(LinearChange(4.0, 0.5, 2))
+    sampler = et.CategoricalSampler(LinearChange(4.0, 0.5, 2))
     model = tiny.electra(num_layers=1, sampler=sampler)
     batch, seed = tiny.batch(), tf.constant([5, 6])
     logits, ids = model.generator(batch), batch["masked_lm_ids"]
@@ -47,7 +42,7 @@ def test_temperature_follows_the_step_and_is_logged():
         model.step.assign(step)
         assert tiny.scores(model, [batch])["temperature"] == temperature
         now = sampler(logits, ids, seed, step)
-        then = CategoricalSampler(temperature)(logits, ids, seed)
+        then = et.CategoricalSampler(temperature)(logits, ids, seed)
         np.testing.assert_array_equal(now, then)
     plain = tiny.electra(num_layers=1)
     assert "temperature" not in {metric.name for metric in plain.metrics}
@@ -55,7 +50,8 @@ def test_temperature_follows_the_step_and_is_logged():
 
 def test_a_schedule_of_keras_is_saved_with_the_sampler():
     schedule = keras.optimizers.schedules.PolynomialDecay(2.0, 10, 1.0)
-    serialized = keras.saving.serialize_keras_object(CategoricalSampler(schedule, True))
+    sampler = et.CategoricalSampler(schedule, True)
+    serialized = keras.saving.serialize_keras_object(sampler)
     restored = keras.saving.deserialize_keras_object(serialized)
     assert restored.disallow_correct
     assert float(restored.temperature(tf.constant(3))) == float(schedule(3))

@@ -12,8 +12,6 @@ from tests.layers.helpers import check_slope, randomize
 from tests.reference import step as reference
 
 LENGTHS = (24, 9, 17, 5)
-SCHEDULE = (0.01, 10, 2)
-OPTIONS = {"weight_decay": 0.3, "clip_norm": 1.0}
 
 
 def weights(model):
@@ -37,18 +35,10 @@ def test_decayed_variables_by_name():
         for v, rate in zip(model.trainable_variables, optimizer._decays, strict=True)
         if rate
     }
-    assert decayed == {
-        "word_embeddings",
-        "position_embeddings",
-        "segment_embeddings",
-        "embeddings_projection_kernel",
-        "qkv_kernel",
-        "attention_output_kernel",
-        "intermediate_kernel",
-        "output_kernel",
-        "dense_kernel",
-        "prediction_kernel",
-    }
+    tables = {f"{name}_embeddings" for name in ("word", "position", "segment")}
+    kernels = "embeddings_projection qkv attention_output intermediate output"
+    kernels += " dense prediction"
+    assert decayed == tables | {f"{name}_kernel" for name in kernels.split()}
     assert [bool(rate) for rate in optimizer._decays] == networks.decayed()
 
 
@@ -82,20 +72,14 @@ def test_losses_and_their_gradient():
 
 @pytest.mark.slow
 def test_three_training_steps():
-    """Losses and weights of steps 0, 1 and 2; step 0 has learning rate 0.
-
-    (pitfalls 26, 28, 29, 30 and 32 of docs/fidelity.md)
-    """
+    """The rate of step 0 is 0 (pitfalls 26, 28, 29, 30 and 32 of docs/fidelity.md)."""
     model, networks = make()
-    nominal, total, warmup = SCHEDULE
-    model.compile(
-        et.training.AdamW(
-            WarmupPolynomialDecay(nominal, total, warmup_steps=warmup), **OPTIONS
-        )
-    )
+    schedule = WarmupPolynomialDecay(0.01, 10, warmup_steps=2)
+    options = {"weight_decay": 0.3, "clip_norm": 1.0}
+    model.compile(et.training.AdamW(schedule, **options))
     model.optimizer.build(model.trainable_variables)
     train_step = tf.function(model.train_step)
-    trainer = reference.Trainer(networks, SCHEDULE, **OPTIONS)
+    trainer = reference.Trainer(networks, (0.01, 10, 2), **options)
     for step in range(3):
         batch = tiny.batch(LENGTHS, seed=step)
         before = weights(model)

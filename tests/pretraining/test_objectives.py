@@ -8,19 +8,12 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
+from electra_tf import pretraining
 from electra_tf.layers import TextEmbedding
-from electra_tf.pretraining import (
-    CopyingTokenPrediction,
-    GreedySampler,
-    JointObjective,
-    LeaveRows,
-    ReplacedTokenDetection,
-    SentenceDetection,
-    TokenPrediction,
-)
+from electra_tf.pretraining import GreedySampler, LeaveRows, SentenceDetection
 from electra_tf.pretraining.samplers import corrupt
 from tests import tiny
-from tests.layers.helpers import check_slope, randomize
+from tests.layers.helpers import check_slope, randomize, randomized
 from tests.reference import encoder as reference_encoder
 from tests.reference import objectives as reference
 
@@ -28,28 +21,28 @@ from tests.reference import objectives as reference
 electra = functools.partial(tiny.electra, num_layers=1)
 
 WIDTH = 8
-LENGTHS = (24, 9, 17, 5, 0)
+LENGTHS = (24, 9, 17, 5)
+# Of the nine slots at a mask rate of 0.4, those that keep their token.
+HALF = np.arange(9) % 2 == 0
 SAMPLING = tf.constant([3, 4])
 QUESTIONS = {
-    "electra_15": lambda _: ReplacedTokenDetection("masked"),
-    "replace_mlm": TokenPrediction,
-    "all_tokens_mlm": CopyingTokenPrediction,
+    "electra_15": lambda _: et.ReplacedTokenDetection("masked"),
+    "replace_mlm": pretraining.TokenPrediction,
+    "all_tokens_mlm": pretraining.CopyingTokenPrediction,
 }
 
 
 def joint(_):
-    return JointObjective(ReplacedTokenDetection(), SentenceDetection(), 2.0)
+    detection = et.ReplacedTokenDetection()
+    return pretraining.JointObjective(detection, SentenceDetection(), 2.0)
 
 
-def corrupted_batch(select="tokens"):
-    """Replaces half of the masked tokens; the last row is all padding."""
-    batch = tiny.batch([n for n in LENGTHS if n], mask_rate=0.4, select=select)
-    extra = sum(n == 0 for n in LENGTHS)
-    batch = {k: tf.pad(v, [[0, extra], [0, 0]]) for k, v in batch.items()}
+def corrupted_batch(keep, **masking):
+    """Replaces masked tokens that are not kept; the last row is all padding."""
+    batch = tiny.batch(LENGTHS, **masking)
+    batch = {k: tf.pad(v, [[0, 1], [0, 0]]) for k, v in batch.items()}
     ids = batch["masked_lm_ids"]
-    other = 5 + (ids + 7) % (tiny.VOCAB - 5)
-    keep = tf.range(ids.shape[1]) % 2 == 0
-    return corrupt(batch, tf.where(keep, ids, other))
+    return corrupt(batch, tf.where(keep, ids, 5 + (ids + 7) % (tiny.VOCAB - 5)))
 
 
 def totals_of(batch):
@@ -69,7 +62,7 @@ def hidden_for(corrupted):
 
 
 def make(name):
-    """Returns an objective with random weights, and its weights by name."""
+    """Returns an objective with random weights, and its table."""
     keras.utils.set_random_seed(0)
     table = TextEmbedding(tiny.VOCAB, 6, max_positions=24)
     table.build()
@@ -77,13 +70,6 @@ def make(name):
     objective.build((None, None, WIDTH))
     randomize([*table.variables, *objective.variables])
     return objective, table
-
-
-def named(variables):
-    return {
-        name: value.astype(np.float64)
-        for name, value in reference_encoder.named_weights(variables).items()
-    }
 
 
 def reference_loss(name, hidden, words, weights, corrupted):
@@ -111,7 +97,7 @@ def test_loss_gradient_and_metrics_equal_the_definition(name):
     own = [v for v in own if all(v is not w for w in table.variables)]
     names = [v.path.split("/")[-1] for v in own]
     for select in ("with_replacement", "tokens"):
-        corrupted = corrupted_batch(select)
+        corrupted = corrupted_batch(HALF, mask_rate=0.4, select=select)
         assert corrupted.is_replaced.numpy().sum() > 4
         hidden, totals = hidden_for(corrupted), totals_of(corrupted.batch)
         start = [np.asarray(x, np.float64) for x in (hidden, table.word_embeddings)]
@@ -159,7 +145,7 @@ def test_loss_gradient_and_metrics_equal_the_definition(name):
 
 def test_all_tokens_mlm_is_a_mixture_of_copying_and_predicting():
     """Probabilities sum to 1 and equal the mixture; the prediction is its mode."""
-    corrupted = corrupted_batch()
+    corrupted = corrupted_batch(HALF, mask_rate=0.4)
     objective, table = make("all_tokens_mlm")
     # A gate between 0 and 1, and token probabilities that differ.
     objective.gate_bias.assign([-2.0])
@@ -167,19 +153,13 @@ def test_all_tokens_mlm_is_a_mixture_of_copying_and_predicting():
     hidden = hidden_for(corrupted)
     scores = objective(hidden, corrupted.inputs).numpy()
     shown = corrupted.inputs["input_ids"].numpy()
-    head = named(objective.head._trainable_variables)
-    gate = named(objective._trainable_variables)
+    head = reference_encoder.named_weights(objective.head._trainable_variables)
+    gate = reference_encoder.named_weights(objective._trainable_variables)
     words = table.word_embeddings.numpy().astype(np.float64)
-    plain = hidden.numpy().astype(np.float64)
-    expected = np.array(
-        [
-            [
-                reference.copying_mixture(plain[r, s], head, words, gate, shown[r, s])
-                for s in range(24)
-            ]
-            for r in range(len(LENGTHS))
-        ]
-    )
+    states = hidden.numpy().astype(np.float64).reshape(-1, WIDTH)
+    pairs = zip(states, shown.ravel(), strict=True)
+    mixtures = [reference.copying_mixture(x, head, words, gate, t) for x, t in pairs]
+    expected = np.reshape(mixtures, scores.shape)
     np.testing.assert_allclose(np.exp(scores), expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(expected.sum(-1), 1)
     answer = objective.answer(hidden, corrupted)["predicted_ids"].numpy()
@@ -189,10 +169,7 @@ def test_all_tokens_mlm_is_a_mixture_of_copying_and_predicting():
 
 @pytest.mark.parametrize("name", ["all_tokens_mlm", "joint"])
 def test_no_gradient_from_discriminator_to_generator(name):
-    """The samples carry no gradient: generator weight 0, untied tables.
-
-    (pitfall 15 of docs/fidelity.md)
-    """
+    """The samples carry no gradient (pitfall 15 of docs/fidelity.md)."""
     question = QUESTIONS.get(name, joint)
     model = electra(tied=False, generator_weight=0.0, question=question)
     own = {id(v) for v in model.generator.trainable_variables}
@@ -229,10 +206,7 @@ def test_trains_saves_and_loads(name, tmp_path):
 
 
 def test_a_head_keeps_its_tie_and_its_model_takes_the_inputs_of_encoders(tmp_path):
-    """A loaded head shares the table of the loaded discriminator.
-
-    Inputs are also ids alone, or have the names of other libraries.
-    """
+    """Inputs are also ids alone, or have the names of other libraries."""
     model = electra(question=QUESTIONS["all_tokens_mlm"])
     model.save(tmp_path / "electra.keras")
     loaded = keras.saving.load_model(tmp_path / "electra.keras")
@@ -263,34 +237,22 @@ def test_export_serves_every_shape(make, tmp_path):
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="allowed are all, masked"):
-        ReplacedTokenDetection("some")
+        et.ReplacedTokenDetection("some")
     with pytest.raises(ValueError, match="GreedySampler"):
         et.CategoricalSampler(0.0)
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1"):
         LeaveRows(GreedySampler(), 1)
 
 
-# The sentence-level loss.
-
-
 def test_sentence_loss_equals_the_definition():
     """A replaced token makes its row corrupted; padding rows have no loss."""
-    batch = tiny.batch((24, 9, 17, 5))
-    batch = {k: tf.pad(v, [[0, 1], [0, 0]]) for k, v in batch.items()}
-    ids = batch["masked_lm_ids"]
-    rows = tf.constant([False, True, False, True, True])[:, tf.newaxis]
-    other = tf.where(rows, 5 + (ids + 7) % (tiny.VOCAB - 5), ids)
-    corrupted = corrupt(batch, other)
-    objective = SentenceDetection()
-    objective.build((None, None, 8))
-    randomize(objective.variables)
-    hidden = tf.constant(np.random.default_rng(0).normal(size=(5, 24, 8)), tf.float32)
-    totals = totals_of(corrupted.batch)
+    corrupted = corrupted_batch([[True], [False], [True], [False], [False]])
+    objective = randomized(SentenceDetection(), (None, None, WIDTH))
+    hidden, totals = hidden_for(corrupted), totals_of(corrupted.batch)
     assert float(totals["rows"]) == 4
-    unit = {v.path.split("/")[-1]: v.numpy() for v in objective.variables}
     expected = reference.sentence(
         hidden.numpy().astype(np.float64),
-        unit,
+        reference_encoder.named_weights(objective.variables),
         corrupted.batch["input_ids"].numpy(),
         corrupted.inputs["input_ids"].numpy(),
         corrupted.batch["input_mask"].numpy(),
@@ -324,19 +286,16 @@ def test_leaving_rows_returns_their_own_tokens():
 
 
 def test_joint_loss_is_the_weighted_sum_and_its_metrics_are_both(tmp_path):
-    sampler = LeaveRows(GreedySampler(), 0.5)
-    model = electra(question=joint, sampler=sampler)
+    model = electra(question=joint, sampler=LeaveRows(GreedySampler(), 0.5))
     logs = tiny.scores(model, tiny.dataset(3))
-    expected = logs["generator_loss"] + 50 * (
-        logs["discriminator_loss"] + 2 * logs["sentence_loss"]
-    )
+    joined = logs["discriminator_loss"] + 2 * logs["sentence_loss"]
+    expected = logs["generator_loss"] + 50 * joined
     assert logs["loss"] == pytest.approx(expected, rel=1e-5)
     assert 0 < logs["corrupted_fraction"] < 1
     batch = tiny.batch()
     logs = tiny.scores(model, [batch])
-    terms = model.compute_losses(
-        batch, model.loss_totals(batch), seed=model.test_seed(batch), training=False
-    )
+    totals, seed = model.loss_totals(batch), model.test_seed(batch)
+    terms = model.compute_losses(batch, totals, seed=seed, training=False)
     assert float(sum(terms)) == pytest.approx(logs["loss"], rel=1e-5)
     assert isinstance(model.detector(), et.ReplacedTokenDetector)
     model.save(tmp_path / "electra.keras")

@@ -12,7 +12,6 @@ from tests import tiny
 
 
 def phase(name, steps, done, called):
-    """A phase with a model at the given step."""
     model = types.SimpleNamespace(step=tf.constant(done))
     return Phase(name, model, steps, hand_over=lambda: called.append(name))
 

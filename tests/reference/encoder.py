@@ -1,7 +1,7 @@
 """Forward pass of the encoder in plain NumPy, written from the definition.
 
-Computes one sentence, head and position at a time, in float64. `weights` maps the
-last part of a variable path to an array.
+Computes one sentence and head at a time, in float64. `weights` maps the last part of a
+variable path to an array.
 """
 
 import math
@@ -21,21 +21,17 @@ def layer_norm(x, gamma, beta, epsilon=1e-12):
     return (x - mean) / np.sqrt(variance + epsilon) * gamma + beta
 
 
+def normalized(x, weights, part=""):
+    """LayerNorm with the weights whose names begin with ``part``."""
+    gamma, beta = (weights[f"{part}layer_norm_{name}"] for name in ("gamma", "beta"))
+    return layer_norm(x, gamma, beta)
+
+
 def embed(weights, input_ids, segment_ids):
-    total = np.stack(
-        [
-            [
-                weights["word_embeddings"][token]
-                + weights["position_embeddings"][position]
-                + weights["segment_embeddings"][segment]
-                for position, (token, segment) in enumerate(
-                    zip(tokens, segments, strict=True)
-                )
-            ]
-            for tokens, segments in zip(input_ids, segment_ids, strict=True)
-        ]
-    )
-    return layer_norm(total, weights["layer_norm_gamma"], weights["layer_norm_beta"])
+    total = weights["word_embeddings"][input_ids]
+    total = total + weights["position_embeddings"][: input_ids.shape[1]]
+    total = total + weights["segment_embeddings"][segment_ids]
+    return normalized(total, weights)
 
 
 def attend(query, key, value, mask):
@@ -59,20 +55,23 @@ def block(weights, hidden, input_mask, num_heads):
     """One post-LayerNorm block: hidden [B, S, D], input_mask [B, S]."""
     qkv = np.split(hidden @ weights["qkv_kernel"] + weights["qkv_bias"], 3, axis=-1)
     context = attention(*qkv, input_mask, num_heads)
-    attended = (
-        context @ weights["attention_output_kernel"] + weights["attention_output_bias"]
-    )
-    hidden = layer_norm(
-        hidden + attended,
-        weights["attention_layer_norm_gamma"],
-        weights["attention_layer_norm_beta"],
-    )
+    attended = context @ weights["attention_output_kernel"]
+    attended = attended + weights["attention_output_bias"]
+    hidden = normalized(hidden + attended, weights, "attention_")
     wide = gelu(hidden @ weights["intermediate_kernel"] + weights["intermediate_bias"])
-    return layer_norm(
-        hidden + wide @ weights["output_kernel"] + weights["output_bias"],
-        weights["output_layer_norm_gamma"],
-        weights["output_layer_norm_beta"],
-    )
+    hidden = hidden + wide @ weights["output_kernel"] + weights["output_bias"]
+    return normalized(hidden, weights, "output_")
+
+
+def states(weights_by_depth, inputs, mask, num_heads):
+    """Hidden states: the projected embeddings, then the output of each block."""
+    bottom, *blocks = weights_by_depth
+    hidden = embed(bottom, inputs["input_ids"], inputs["segment_ids"])
+    hidden = hidden @ bottom["embeddings_projection_kernel"]
+    found = [hidden + bottom["embeddings_projection_bias"]]
+    for weights in blocks:
+        found.append(block(weights, found[-1], mask, num_heads))
+    return found
 
 
 def named_weights(variables):

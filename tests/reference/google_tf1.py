@@ -8,6 +8,8 @@ import numpy as np
 
 from tests.reference.encoder import attention, gelu, layer_norm
 
+QKV = ("query", "key", "value")
+
 
 def shapes(sizes, generator=None):
     """Names and shapes of a released checkpoint's variables.
@@ -44,7 +46,7 @@ def _body(scope, sizes):
         found |= _dense(f"{scope}embeddings_project", sizes["embedding"], hidden)
     for layer in range(sizes["layers"]):
         path = f"{scope}encoder/layer_{layer}/"
-        for part in ("query", "key", "value"):
+        for part in QKV:
             found |= _dense(f"{path}attention/self/{part}", hidden, hidden)
         found |= {
             **_dense(f"{path}attention/output/dense", hidden, hidden),
@@ -65,7 +67,6 @@ def _norm(path, size):
 
 
 def random_variables(found, seed=0, stddev=0.3):
-    """Random float32 values for all variables."""
     rng = np.random.default_rng(seed)
     return {
         name: (rng.normal(0, stddev, shape) + name.endswith("gamma")).astype(np.float32)
@@ -90,9 +91,8 @@ class Checkpoint:
         return inputs @ kernel + self.variables[f"{path}/bias"]
 
     def norm(self, path, inputs):
-        return layer_norm(
-            inputs, self.variables[f"{path}/gamma"], self.variables[f"{path}/beta"]
-        )
+        gamma = self.variables[f"{path}/gamma"]
+        return layer_norm(inputs, gamma, self.variables[f"{path}/beta"])
 
     def hidden(self, scope, ids, segments, mask):
         tables = {
@@ -112,18 +112,13 @@ class Checkpoint:
         return hidden
 
     def block(self, path, hidden, mask, heads):
-        parts = [
-            self.dense(f"{path}/attention/self/{part}", hidden)
-            for part in ("query", "key", "value")
-        ]
+        parts = [self.dense(f"{path}/attention/self/{part}", hidden) for part in QKV]
         context = attention(*parts, mask, heads)
         attended = self.dense(f"{path}/attention/output/dense", context)
         hidden = self.norm(f"{path}/attention/output/LayerNorm", hidden + attended)
         wide = gelu(self.dense(f"{path}/intermediate/dense", hidden))
-        return self.norm(
-            f"{path}/output/LayerNorm",
-            hidden + self.dense(f"{path}/output/dense", wide),
-        )
+        hidden = hidden + self.dense(f"{path}/output/dense", wide)
+        return self.norm(f"{path}/output/LayerNorm", hidden)
 
     def rtd_logits(self, ids, segments, mask):
         """Logits [B, S]."""
@@ -138,5 +133,4 @@ class Checkpoint:
         rows = gelu(self.dense("generator_predictions/dense", rows))
         rows = self.norm("generator_predictions/LayerNorm", rows)
         words = self.variables["electra/embeddings/word_embeddings"]
-        bias = self.variables["generator_predictions/output_bias"]
-        return rows @ words.T + bias
+        return rows @ words.T + self.variables["generator_predictions/output_bias"]

@@ -25,8 +25,7 @@ def binary_entropy(is_true, logit):
 def token_probabilities(hidden, head, table):
     """The masked-LM head on one hidden state [D]: probabilities [V]."""
     wide = encoder.gelu(hidden @ head["dense_kernel"] + head["dense_bias"])
-    wide = encoder.layer_norm(wide, head["layer_norm_gamma"], head["layer_norm_beta"])
-    return softmax(table @ wide + head["output_bias"])
+    return softmax(table @ encoder.normalized(wide, head) + head["output_bias"])
 
 
 def chosen(positions, used):
@@ -36,12 +35,9 @@ def chosen(positions, used):
 
 def detection_at_masked(logits, original, corrupted, positions, used):
     """ELECTRA 15%: predicts whether the token was replaced, at every used slot."""
-    return np.mean(
-        [
-            binary_entropy(original[place] != corrupted[place], logits[place])
-            for place in chosen(positions, used)
-        ]
-    )
+    at = chosen(positions, used)
+    values = [binary_entropy(original[x] != corrupted[x], logits[x]) for x in at]
+    return np.mean(values)
 
 
 def replace_mlm(hidden, head, table, original, positions, used):
@@ -64,11 +60,9 @@ def copying_mixture(hidden, head, table, gate, shown):
 def all_tokens_mlm(hidden, head, table, gate, original, corrupted, input_mask):
     """All-Tokens MLM: predicts the original token, at every real token."""
     found = []
-    for row, at in np.argwhere(input_mask):
-        mixture = copying_mixture(
-            hidden[row, at], head, table, gate, corrupted[row, at]
-        )
-        found.append(-np.log(mixture[original[row, at]]))
+    for at in map(tuple, np.argwhere(input_mask)):
+        mixture = copying_mixture(hidden[at], head, table, gate, corrupted[at])
+        found.append(-np.log(mixture[original[at]]))
     return np.mean(found)
 
 

@@ -45,36 +45,30 @@ class Networks:
             if part in f"/{path}"
         }
 
-    def encode(self, weights, which, ids, segments, mask):
-        name, heads = self.names[which], self.heads[which]
-        projection = self.group(weights, f"/{name}/embeddings_projection")
-        hidden = encoder.embed(self.group(weights, "/embeddings/"), ids, segments)
-        hidden = hidden @ projection["embeddings_projection_kernel"]
-        hidden = hidden + projection["embeddings_projection_bias"]
-        layer = 0
+    def encode(self, weights, which, ids, batch):
+        name, layer = self.names[which], 0
+        bottom = self.group(weights, "/embeddings/")
+        parts = [bottom | self.group(weights, f"/{name}/embeddings_projection")]
         while block := self.group(weights, f"/{name}/transformer/layer_{layer}/"):
-            hidden = encoder.block(block, hidden, mask, heads)
+            parts.append(block)
             layer += 1
-        return hidden
+        inputs = {**batch, "input_ids": ids}
+        return encoder.states(parts, inputs, batch["input_mask"], self.heads[which])[-1]
 
     def generator_logits(self, weights, batch):
         """Logits [B, P, V]."""
-        ids, mask = batch["masked_input_ids"], batch["input_mask"]
-        hidden = self.encode(weights, 0, ids, batch["segment_ids"], mask)
+        hidden = self.encode(weights, 0, batch["masked_input_ids"], batch)
         head = self.group(weights, "/masked_lm_head/")
         words = self.group(weights, "/embeddings/")["word_embeddings"]
         positions = batch["masked_lm_positions"]
-        rows = [hidden[row][positions[row]] for row in range(len(ids))]
+        rows = [hidden[row][positions[row]] for row in range(len(hidden))]
         rows = np.stack(rows) @ head["dense_kernel"] + head["dense_bias"]
-        rows = encoder.layer_norm(
-            encoder.gelu(rows), head["layer_norm_gamma"], head["layer_norm_beta"]
-        )
+        rows = encoder.normalized(encoder.gelu(rows), head)
         return rows @ words.T + head["output_bias"]
 
     def discriminator_logits(self, weights, ids, batch):
         """Logits [B, S]."""
-        mask = batch["input_mask"]
-        hidden = self.encode(weights, 1, ids, batch["segment_ids"], mask)
+        hidden = self.encode(weights, 1, ids, batch)
         head = self.group(weights, "/replaced_token_head/")
         wide = encoder.gelu(hidden @ head["dense_kernel"] + head["dense_bias"])
         return (wide @ head["prediction_kernel"] + head["prediction_bias"])[..., 0]
@@ -110,11 +104,8 @@ def losses(networks, weights, batch, sampled_ids=None):
     corrupted_ids, is_replaced = corrupt(
         batch["input_ids"], batch["masked_lm_positions"], used, sampled_ids
     )
-    detection = discriminator_loss(
-        networks.discriminator_logits(weights, corrupted_ids, batch),
-        is_replaced,
-        batch["input_mask"],
-    )
+    rtd = networks.discriminator_logits(weights, corrupted_ids, batch)
+    detection = discriminator_loss(rtd, is_replaced, batch["input_mask"])
     return generator_loss(logits, batch["masked_lm_ids"], used), detection, sampled_ids
 
 

@@ -7,28 +7,17 @@ from tests.reference import encoder
 
 def reach(input_mask, direction):
     """Attention mask [B, S, S]: 1 if position t (second axis) attends to u (third)."""
-    size = input_mask.shape[1]
-    found = np.zeros((*input_mask.shape, size))
-    for row in range(len(input_mask)):
-        for t in range(size):
-            for u in range(size):
-                ahead = u > t if direction == "left_to_right" else u < t
-                found[row, t, u] = input_mask[row, u] and not ahead
-            if not found[row, t].any():
-                found[row, t, t] = 1  # padding; its state is unused
-    return found
+    square = np.ones([input_mask.shape[1]] * 2)
+    visible = np.tril(square) if direction == "left_to_right" else np.triu(square)
+    found = input_mask[:, np.newaxis] * visible
+    # Padding may see itself alone; its state is unused.
+    return np.where(found.any(-1, keepdims=True), found, np.eye(len(square)))
 
 
 def tower(weights_by_depth, batch, direction, num_heads):
     """Hidden states [B, S, D]; `weights` has the embeddings first, then each block."""
-    bottom, *blocks = weights_by_depth
-    hidden = encoder.embed(bottom, batch["input_ids"], batch["segment_ids"])
-    hidden = hidden @ bottom["embeddings_projection_kernel"]
-    hidden = hidden + bottom["embeddings_projection_bias"]
-    for weights in blocks:
-        mask = reach(batch["input_mask"], direction)
-        hidden = encoder.block(weights, hidden, mask, num_heads)
-    return hidden
+    mask = reach(batch["input_mask"], direction)
+    return encoder.states(weights_by_depth, batch, mask, num_heads)[-1]
 
 
 def logits(left, right, head, words, batch, num_heads):
@@ -45,10 +34,7 @@ def logits(left, right, head, words, batch, num_heads):
             if t + 1 < real:
                 contexts[row, t, width:] = after[row, t + 1]
     hidden = encoder.gelu(contexts @ head["dense_kernel"] + head["dense_bias"])
-    hidden = encoder.layer_norm(
-        hidden, head["layer_norm_gamma"], head["layer_norm_beta"]
-    )
-    return hidden @ words.T + head["output_bias"]
+    return encoder.normalized(hidden, head) @ words.T + head["output_bias"]
 
 
 def log_softmax(scores):
@@ -86,11 +72,10 @@ def electric_loss(energies, scores, noised_ids, batch):
         slots = batch["masked_lm_weights"][row] > 0
         drawn = set(batch["masked_lm_positions"][row][slots].tolist())
         real = int(batch["input_mask"][row].sum())
+        counts = (len(drawn), real - len(drawn))
         for t in range(real):
             q = np.exp(log_softmax(scores[row, t])[noised_ids[row, t]])
-            noise = noise_probability(
-                energies[row, t], q, len(drawn), real - len(drawn)
-            )
+            noise = noise_probability(energies[row, t], q, *counts)
             total -= np.log(noise if t in drawn else 1 - noise)
             count += 1
     return total / count

@@ -6,16 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import electra_tf as et
+from electra_tf import pretraining
 from electra_tf.config import fields
-from electra_tf.pretraining import (
-    Electra,
-    Electric,
-    GumbelElectra,
-    MaskedLM,
-    ReinforceElectra,
-    TwoTowerGenerator,
-    UnigramGenerator,
-)
 from electra_tf.systems import build
 from tests import tiny
 from tests.flag_parsing import SMALL, parse
@@ -26,12 +19,12 @@ SAME_SIZE = ["--generator_hidden_size=1", "--generator_layers=1"]
 FILES = sorted(path.stem for path in OBJECTIVES.glob("*.cfg"))
 # (model class, generator class, phase names) of files other than plain Electra.
 CLASSES = {
-    "electric": (Electric, TwoTowerGenerator, ["electric"]),
-    "generator_unigram": (Electra, UnigramGenerator, ["electra"]),
-    "gumbel": (GumbelElectra, MaskedLM, ["electra"]),
-    "reinforce": (ReinforceElectra, MaskedLM, ["electra"]),
-    "two_stage": (Electra, MaskedLM, ["generator", "discriminator"]),
-    "electra_15": (Electra, MaskedLM, ["electra_15"]),
+    "electric": (pretraining.Electric, pretraining.TwoTowerGenerator, ["electric"]),
+    "generator_unigram": (et.Electra, pretraining.UnigramGenerator, ["electra"]),
+    "gumbel": (pretraining.GumbelElectra, et.MaskedLM, ["electra"]),
+    "reinforce": (pretraining.ReinforceElectra, et.MaskedLM, ["electra"]),
+    "two_stage": (et.Electra, et.MaskedLM, ["generator", "discriminator"]),
+    "electra_15": (et.Electra, et.MaskedLM, ["electra_15"]),
 }
 
 
@@ -68,8 +61,7 @@ def test_builds_what_it_says(name):
 
 
 def test_settings_of_the_flagfiles_arrive():
-    annealed = config_of("reinforce_annealed")
-    mixture = build.adversarial_weight(annealed)
+    mixture = build.adversarial_weight(config_of("reinforce_annealed"))
     shares = [float(mixture(step)) for step in (0, 650, 1300, 1950, 2600)]
     assert shares == [0, 0, 0.5, 1, 1]
     at_once = parse("--training=reinforce", "--adversarial_start=3")
@@ -82,8 +74,7 @@ def test_settings_of_the_flagfiles_arrive():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     # A frozen generator that samples without dropout needs one pass.
     assert fast.generator_encoder.dropout == 0
-    clean = config_of("sampling_without_dropout")
-    assert clean.samples_apart
+    assert config_of("sampling_without_dropout").samples_apart
     assert not fast.samples_apart
 
 

@@ -117,7 +117,8 @@ def published(size, **choices):
     return fields.from_flat({**config, "mask_rate": 0.15, **choices}, PretrainConfig)
 
 
-# Exact parameter counts of the original with a vocabulary of 30,522.
+# Exact parameter counts of the original with a vocabulary of 30,522, from the shapes of
+# its code; published as 14M, 110M and 335M.
 COUNTS = {
     "embeddings": (3_972_864, 3_972_864, 23_837_184, 31_782_912),
     "projection": (33_024, 33_024, 0, 0),
@@ -178,8 +179,7 @@ def test_slots_are_those_of_the_masking(length, rate):
     assert config.predictions_per_seq == masking.max_predictions_per_seq
     assert config_of().predictions_per_seq == P
     flags = {"mask_rate": 0.1, "final_mask_rate": 0.3}
-    rising = fields.from_flat(flags, PretrainConfig)
-    assert rising.predictions_per_seq == 39
+    assert fields.from_flat(flags, PretrainConfig).predictions_per_seq == 39
 
 
 @pytest.mark.parametrize(

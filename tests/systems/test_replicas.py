@@ -6,7 +6,6 @@ dropout and sampling. Each system has one of the cuts.
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,18 +15,16 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.systems import build
 from tests import tiny
 from tests.strategy import cpus
+from tests.tiny_run import SIZES
 
 # The first replicas have far more tokens.
 LENGTHS = (24, 24, 20, 22, 5, 6, 7, 4)
 SMALL = {
+    **SIZES,
     "max_seq_length": tiny.LENGTH,
     "num_layers": 1,
     "hidden_size": 16,
-    "num_heads": 2,
     "intermediate_size": 32,
-    "embedding_size": 12,
-    "max_positions": 32,
-    "generator_hidden_size": 0.5,
     "initializer_range": 0.1,
     "learning_rate": 1e-3,
     "warmup_steps": 2,
@@ -72,11 +69,8 @@ def trained(devices, micro_batches, precision, steps, lengths, **choices):
     }
     config = fields.from_flat({**SMALL, **flags, **choices}, PretrainConfig)
     special_ids = (tiny.CLS, tiny.SEP, tiny.MASK)
-    try:
-        with cpus(devices).scope():
-            phases = build.compiled_phases(config, tiny.VOCAB, special_ids)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
+    with cpus(devices).scope():
+        phases = build.compiled_phases(config, tiny.VOCAB, special_ids)
     numbers, norms = [], []
     data = tiny.dataset(steps, lengths)
     for phase in phases:

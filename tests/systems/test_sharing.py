@@ -11,11 +11,8 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.config.validation import SHARINGS
 from electra_tf.layers import TextEmbedding
 from electra_tf.systems import build
-from electra_tf.training.checkpoints import (
-    CheckpointStore,
-    load_weights,
-    named_variables,
-)
+from electra_tf.training import checkpoints
+from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from tests import tiny
 from tests.tiny_run import SIZES
 
@@ -40,9 +37,8 @@ def test_initial_values_follow_the_config(sharing):
         assert 0.18 < np.abs(block.intermediate_kernel).max() <= 0.2
         table = network.embeddings.standalone()
         np.testing.assert_allclose(table.position_embeddings[0, 0], 0, atol=1e-7)
-        np.testing.assert_allclose(
-            table.position_embeddings[1, 0], 0.1 * np.sqrt(2) * np.sin(1), rtol=1e-6
-        )
+        sine = 0.1 * np.sqrt(2) * np.sin(1)
+        np.testing.assert_allclose(table.position_embeddings[1, 0], sine, rtol=1e-6)
         assert 0.15 < np.abs(table.word_embeddings).max() <= 0.2
 
 
@@ -101,16 +97,12 @@ def test_deltas_decay():
     [*((sharing, "electra") for sharing in SHARINGS), ("gdes", "all_tokens_mlm")],
 )
 def test_each_loss_reaches_its_tables_only(sharing, objective):
-    """Shared tables learn from both losses, others from one; "gdes" trains deltas.
-
-    (pitfall 19 of docs/fidelity.md)
-    """
+    """Deltas of "gdes" are trained (pitfall 19 of docs/fidelity.md)."""
     model, batch = make(sharing, objective), tiny.batch()
     variables = model.trainable_variables
+    totals, seed = model.loss_totals(batch), tf.constant([1, 2])
     with tf.GradientTape(persistent=True) as tape:
-        terms = model.compute_losses(
-            batch, model.loss_totals(batch), seed=tf.constant([1, 2]), training=False
-        )
+        terms = model.compute_losses(batch, totals, seed=seed, training=False)
     names = ["embeddings/{}_embeddings"] * 2
     if sharing in ("token", "nes", "untied"):
         names[0] = f"generator_{names[0]}"
@@ -172,17 +164,13 @@ def test_files_checkpoints_and_standalone_parts(sharing, tmp_path):
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_starting_from_a_tied_run(sharing, tmp_path):
     tied = make("tied")
-    tied.discriminator.embeddings.word_embeddings.assign_add(
-        tf.ones_like(tied.discriminator.embeddings.word_embeddings)
-    )
+    words = tied.discriminator.embeddings.word_embeddings
+    words.assign_add(tf.ones_like(words))
     CheckpointStore(tmp_path, named_variables(tied)).save(1)
     model = make(sharing)
     weights = {n: v for n, v in named_variables(model).items() if v.trainable}
     if sharing in ("all", "untied"):  # generator parts of another width
         parts = ("/discriminator", "/embeddings/")
         weights = {n: v for n, v in weights.items() if any(p in n for p in parts)}
-    load_weights(tmp_path, weights)
-    np.testing.assert_array_equal(
-        model.discriminator.embeddings.word_table(),
-        tied.discriminator.embeddings.word_embeddings,
-    )
+    checkpoints.load_weights(tmp_path, weights)
+    np.testing.assert_array_equal(model.discriminator.embeddings.word_table(), words)

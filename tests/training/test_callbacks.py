@@ -1,4 +1,3 @@
-import os
 import re
 import signal
 import sys
@@ -10,7 +9,6 @@ import tensorflow as tf
 
 from electra_tf.errors import UserError
 from electra_tf.training import callbacks as cb
-from electra_tf.training.callbacks import named_callbacks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
@@ -133,46 +131,28 @@ def test_evaluation_disturbs_neither_window_nor_step(mirrored):
     assert int(model.optimizer.iterations.numpy()) == 7
 
 
-class Log(keras.callbacks.Callback):
-    """Records the training logs that other hooks receive."""
-
-    def __init__(self):
-        super().__init__()
-        self.batches, self.epochs, self.begun, self.ends = [], [], [], 0
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.begun.append(epoch)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.batches.append(batch)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.epochs.append((epoch, logs["loss"], logs["val_loss"]))
-
-    def on_train_end(self, logs=None):
-        self.ends += 1
-
-
 def test_an_evaluation_ends_an_epoch_of_the_callbacks(tmp_path):
-    seen = Log()
+    begun, batches, epochs, ends = [], [], [], []
+    weights = tmp_path / "{epoch}-{val_loss}.weights.h5"
     callbacks = [
         keras.callbacks.CSVLogger(tmp_path / "losses.csv"),
-        keras.callbacks.ModelCheckpoint(
-            tmp_path / "{epoch}-{val_loss}.weights.h5",
-            monitor="val_loss",
-            save_weights_only=True,
+        keras.callbacks.ModelCheckpoint(weights, "val_loss", save_weights_only=True),
+        keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: begun.append(epoch),
+            on_train_batch_end=lambda batch, logs: batches.append(batch),
+            on_epoch_end=lambda epoch, logs: epochs.append((epoch, {**logs})),
+            on_train_end=lambda logs: ends.append(logs),
         ),
-        seen,
     ]
-    evaluate = cb.EvaluateEvery(
-        numbered(100, 101), 2, [], callbacks=callbacks, first_step=4
-    )
+    options = {"callbacks": callbacks, "first_step": 4}
+    evaluate = cb.EvaluateEvery(numbered(100, 101), 2, [], **options)
     fit(make_model(), numbered(1, 5), [evaluate])
-    assert seen.epochs == [(2, 1.5, 100.5), (3, 2.5, 100.5), (4, 3.0, 100.5)]
-    assert (seen.begun, seen.batches, seen.ends) == ([2, 3, 4], [0, 1, 2, 3, 4], 1)
+    rows = [(epoch, logs["loss"], logs["val_loss"]) for epoch, logs in epochs]
+    assert rows == [(2, 1.5, 100.5), (3, 2.5, 100.5), (4, 3.0, 100.5)]
+    assert (begun, batches, len(ends)) == ([2, 3, 4], [0, 1, 2, 3, 4], 1)
     assert (tmp_path / "losses.csv").read_text().splitlines() == [
         "epoch,loss,val_loss",
-        *(",".join(map(str, epoch)) for epoch in seen.epochs),
+        *(",".join(map(str, row)) for row in rows),
     ]
     names = {path.name for path in tmp_path.glob("*.h5")}
     assert names == {f"{n}-100.5.weights.h5" for n in (3, 4, 5)}
@@ -195,8 +175,6 @@ def test_early_stopping_ends_the_run_with_the_best_weights():
 
 
 class Store:
-    """Records the saved steps."""
-
     def __init__(self):
         self.saved = []
         self.directory = "runs/x"
@@ -208,14 +186,12 @@ class Store:
         return self.saved
 
 
-class SendSignal(keras.callbacks.Callback):
-    def __init__(self, number, batch):
-        super().__init__()
-        self.number, self.batch = number, batch
+def signal_at(number, step):
+    def send(batch, logs):
+        if batch == step:
+            signal.raise_signal(number)
 
-    def on_train_batch_begin(self, batch, logs=None):
-        if batch == self.batch:
-            os.kill(os.getpid(), self.number)
+    return keras.callbacks.LambdaCallback(on_train_batch_begin=send)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -224,7 +200,7 @@ def test_signal_saves_and_stops_in_order(number):
     store, rows = Store(), []
     checkpoints = cb.CheckpointEvery(store, 100)
     logger = cb.StepLogger(100, [record(rows)])
-    fit(make_model(), numbered(1, 9), [logger, SendSignal(number, 3), checkpoints])
+    fit(make_model(), numbered(1, 9), [logger, signal_at(number, 3), checkpoints])
     assert store.saved == [4]
     assert checkpoints.stop.requested == signal.Signals(number).name
     assert losses(rows) == [(1, 1.0), (4, 3.0)]
@@ -241,7 +217,7 @@ def default_interrupt():
 
 @pytest.mark.usefixtures("default_interrupt")
 def test_second_signal_acts_as_before():
-    callbacks = [SendSignal(signal.SIGINT, 2), SendSignal(signal.SIGINT, 2)]
+    callbacks = [signal_at(signal.SIGINT, 2), signal_at(signal.SIGINT, 2)]
     store = Store()
     with pytest.raises(KeyboardInterrupt):
         fit(make_model(), numbered(1, 9), [*callbacks, cb.CheckpointEvery(store, 1)])
@@ -264,11 +240,9 @@ def test_guard_names_the_log_and_the_gradient():
     store = Store()
     model = make_model()
     callbacks = [cb.NonFiniteGuard(store=store), cb.CheckpointEvery(store, 2)]
-    with pytest.raises(
-        FloatingPointError,
-        match=r"step 5: not finite: the log 'loss' and the gradient of dense/kernel"
-        r"\. Lower the learning rate.*warm-up.*step 4 in runs/x",
-    ):
+    message = r"step 5: not finite: the log 'loss' and the gradient of dense/kernel"
+    message += r"\. Lower the learning rate.*warm-up.*step 4 in runs/x"
+    with pytest.raises(FloatingPointError, match=message):
         fit(model, with_nan_at(5), callbacks)
     assert store.saved == [2, 4]
     assert all(np.all(np.isfinite(np.array(w))) for w in model.weights)
@@ -277,10 +251,8 @@ def test_guard_names_the_log_and_the_gradient():
 def test_guard_catches_a_gradient_behind_a_finite_loss():
     # The derivative of sqrt at 0 is infinite, the value is 0.
     model = make_model(loss=lambda y_true, y_pred: tf.sqrt(y_pred * 0.0))
-    with pytest.raises(
-        FloatingPointError,
-        match=r"step 1: not finite: the gradient of dense/kernel.*no check",
-    ):
+    message = r"step 1: not finite: the gradient of dense/kernel.*no check"
+    with pytest.raises(FloatingPointError, match=message):
         fit(model, numbered(1, 2), [cb.NonFiniteGuard()])
 
 
@@ -323,7 +295,7 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
         "def number(): return 3\n"
     )
     names = ["keras.callbacks:TerminateOnNaN", "mine_to_watch:Watch"]
-    makers = named_callbacks([*names, "mine_to_watch:make"])
+    makers = cb.named_callbacks([*names, "mine_to_watch:make"])
     found = [make() for make in makers]
     kinds = [type(each).__name__ for each in found]
     assert kinds == ["TerminateOnNaN", "Watch", "CSVLogger"]
@@ -334,7 +306,7 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
         "mine_to_watch:Wants": "missing .*'where'.* Name a function",
     }.items():
         with pytest.raises(UserError, match=f"--callback={re.escape(name)}.*{message}"):
-            named_callbacks([name])
-    (make,) = named_callbacks(["mine_to_watch:number"])
+            cb.named_callbacks([name])
+    (make,) = cb.named_callbacks(["mine_to_watch:number"])
     with pytest.raises(ValueError, match="made 3, not"):
         make()

@@ -12,11 +12,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.util import deprecation
 
-from electra_tf.training.checkpoints import (
-    CheckpointStore,
-    load_weights,
-    named_variables,
-)
+from electra_tf.training import checkpoints
+from electra_tf.training.checkpoints import CheckpointStore, load_weights
 from electra_tf.training.optimizers import AdamW
 from tests.strategy import two_cpus
 
@@ -184,9 +181,7 @@ def test_a_first_save_killed_in_its_index_is_no_damage(tmp_path):
 
 
 def test_a_worker_that_is_not_chief_writes_elsewhere(folder, monkeypatch):
-    monkeypatch.setattr(
-        "electra_tf.training.checkpoints._should_checkpoint", lambda variables: False
-    )
+    monkeypatch.setattr(checkpoints, "_should_checkpoint", lambda variables: False)
     before = sorted(p.name for p in folder.iterdir())
     store, variables, _ = reopen(folder)
     assert store.restore_latest() == 3
@@ -248,10 +243,6 @@ def make_model():
             self.two = keras.layers.Dense(3)
             self.dropout = keras.layers.Dropout(0.1)
 
-        def build(self, shape):
-            self.one.build(shape)
-            self.two.build((*shape[:-1], 3))
-
         def call(self, x):
             return self.two(self.dropout(self.one(x)))
 
@@ -269,8 +260,8 @@ def test_names_do_not_depend_on_what_was_built_before():
     first = make_model()
     keras.layers.Dense(1)
     second = make_model()
-    names = named_variables(first, first.optimizer)
-    assert list(names) == list(named_variables(second, second.optimizer))
+    names = checkpoints.named_variables(first, first.optimizer)
+    assert list(names) == list(checkpoints.named_variables(second, second.optimizer))
     assert {
         "model/layer_0/dense/kernel",
         "model/layer_0/dense_1/bias",
@@ -300,7 +291,7 @@ def test_loss_scaling_state_is_named_too():
         "optimizer/iteration",
         "optimizer/inner/iteration",
         "optimizer/inner/momentum/dense/kernel",
-    } <= named_variables(model, optimizer).keys()
+    } <= checkpoints.named_variables(model, optimizer).keys()
 
 
 def test_equal_names_are_an_error():
@@ -309,7 +300,7 @@ def test_equal_names_are_an_error():
     for part in model.parts:
         part.build((1, 1))
     with pytest.raises(ValueError, match=r"called model/same/bias, model/same/kernel"):
-        named_variables(model)
+        checkpoints.named_variables(model)
 
 
 @pytest.mark.parametrize("form", ["folder", "prefix", "index"])

@@ -43,16 +43,12 @@ def assert_close(left, right, atol=1e-6):
     [(False, 1.0, None), (True, 100.0, False), (False, None, True), (True, 1.0, True)],
 )
 def test_trajectory_equals_reference(bias_correction, clip_norm, jit_compile):
-    """Adam of the original: bias, epsilon, decay, joint clip, in three steps.
-
-    Step 0 has learning rate 0 (pitfalls 29, 30 and 32 of docs/fidelity.md).
-    """
+    """The rate of step 0 is 0 (pitfalls 29, 30 and 32 of docs/fidelity.md)."""
     options = {"bias_correction": bias_correction, "clip_norm": clip_norm}
     variables = make_variables()
     weights = [w.astype(np.float64) for w in values(variables)]
-    optimizer = AdamW(
-        WarmupPolynomialDecay(0.03, 10, warmup_steps=2), weight_decay=0.3, **options
-    )
+    schedule = WarmupPolynomialDecay(0.03, 10, warmup_steps=2)
+    optimizer = AdamW(schedule, weight_decay=0.3, **options)
     optimizer.build(variables)
 
     def apply(gradients):
@@ -66,9 +62,8 @@ def test_trajectory_equals_reference(bias_correction, clip_norm, jit_compile):
         rate = reference.learning_rate(step, 0.03, 10, 2)
         weights = oracle.apply(gradients, weights, rate)
         assert_close(values(variables), weights, atol=1e-6 if step else 0)
-        np.testing.assert_allclose(
-            optimizer.gradient_norm.numpy(), oracle.norm, rtol=1e-6
-        )
+        norm = optimizer.gradient_norm.numpy()
+        np.testing.assert_allclose(norm, oracle.norm, rtol=1e-6)
     assert int(optimizer.first_nonfinite) == -1
     assert optimizer.nonfinite_variable() is None
 
@@ -199,10 +194,7 @@ def make_data(steps=4, batch=8):
 
 
 def test_the_sum_over_replicas_is_clipped():
-    """Joint clip of gradients of known norm (pitfall 32 of docs/fidelity.md).
-
-    Infinity on one replica stops the update on both.
-    """
+    """Infinity on one replica stops both (pitfall 32 of docs/fidelity.md)."""
     strategy = two_cpus()
     with strategy.scope():
         variable = keras.Variable([0.0, 0.0], name="kernel")
@@ -219,8 +211,7 @@ def test_the_sum_over_replicas_is_clipped():
     momentum = np.array(optimizer._momentums[0])
     # Sum (10, 10): norm 14.14, clipped to (0.707, 0.707).
     np.testing.assert_allclose(momentum, 0.1 * np.array([0.5, 0.5]) ** 0.5, rtol=1e-6)
-    norm = optimizer.gradient_norm.numpy()
-    np.testing.assert_allclose(norm, 200**0.5, rtol=1e-6)
+    np.testing.assert_allclose(optimizer.gradient_norm.numpy(), 200**0.5, rtol=1e-6)
     assert optimizer.nonfinite_variable() is None
     strategy.run(step, [tf.constant([[1.0, 0.0], [np.inf, 1.0]])])
     assert optimizer.nonfinite_variable() == "kernel"
@@ -244,12 +235,9 @@ def test_loss_scaling():
 def test_save_and_load_keep_state_and_options(tmp_path):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(3, name="dense")(inputs))
-    optimizer = AdamW(
-        WarmupPolynomialDecay(0.05, 100, warmup_steps=2),
-        clip_norm=2.0,
-        bias_correction=True,
-        learning_rate_multipliers=[([model.layers[1].kernel], 0.5)],
-    )
+    schedule = WarmupPolynomialDecay(0.05, 100, warmup_steps=2)
+    options = {"learning_rate_multipliers": [([model.layers[1].kernel], 0.5)]}
+    optimizer = AdamW(schedule, clip_norm=2.0, bias_correction=True, **options)
     model.compile(optimizer, loss="mse", run_eagerly=True)
     model.fit(make_data(), verbose=0, shuffle=False)
     model.save(tmp_path / "model.keras")

@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.pretraining import CategoricalSampler
-from electra_tf.training.schedules import (
-    ExponentialDecay,
-    LinearChange,
-    WarmupPolynomialDecay,
-    as_schedule,
-)
+from electra_tf.pretraining import CategoricalSampler, ExponentialDecay, LinearChange
+from electra_tf.training.schedules import WarmupPolynomialDecay, as_schedule
 from tests.reference import optimizer as reference
 
 
@@ -33,9 +28,8 @@ def test_hand_worked_sequential():
 
 @pytest.mark.parametrize(("power", "end", "warmup"), [(1, 0, 7), (2, 0.1, 0)])
 def test_equals_reference(power, end, warmup):
-    schedule = WarmupPolynomialDecay(
-        3e-4, 40, warmup_steps=warmup, power=power, end_learning_rate=end * 3e-4
-    )
+    options = {"power": power, "end_learning_rate": end * 3e-4}
+    schedule = WarmupPolynomialDecay(3e-4, 40, warmup_steps=warmup, **options)
     for step, rate in enumerate(values(schedule, range(45))):
         expected = reference.learning_rate(step, 3e-4, 40, warmup, power, end * 3e-4)
         np.testing.assert_allclose(rate, expected, rtol=1e-6, atol=1e-12)
@@ -56,8 +50,7 @@ def test_no_warmup_is_finite_in_a_compiled_function():
 
 
 def test_linear_change():
-    schedule = LinearChange(2.0, 1.0, 4, begin=10)
-    found = values(schedule, (0, 10, 11, 12, 14, 1000))
+    found = values(LinearChange(2.0, 1.0, 4, begin=10), (0, 10, 11, 12, 14, 1000))
     np.testing.assert_allclose(found, [2.0, 2.0, 1.75, 1.5, 1.0, 1.0])
 
 
