@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.replicas import rows_before
 from tests import tiny
 from tests.layers.helpers import check_compiles, randomize
 from tests.reference import encoder as reference
@@ -165,6 +166,19 @@ def test_replicas_draw_different_masks():
     assert np.abs(first - second).max() > 0.1
     first, second = run(SEED)
     np.testing.assert_array_equal(first, second)
+
+
+def test_rows_are_numbered_over_replicas_of_unequal_sizes():
+    """The sizes are unknown to the graph, as of a last batch: 3 rows, then 2."""
+    strategy = two_cpus()
+
+    def replica_fn():
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        rows = tf.zeros([3 - number])
+        return rows_before(tf.compat.v1.placeholder_with_default(rows, [None]))
+
+    found = tf.function(lambda: strategy.run(replica_fn))()
+    assert [int(x) for x in strategy.experimental_local_results(found)] == [0, 3]
 
 
 def test_mixed_precision_output():

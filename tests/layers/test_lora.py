@@ -63,6 +63,8 @@ def test_factors_are_an_update_of_the_kernel(adapted):
 def test_only_factors_are_trained_and_saved(adapted, tmp_path):
     adapted.trainable = False
     assert not adapted.trainable_variables
+    # A model of the encoder and a head asks each variable.
+    assert not any(variable.trainable for variable in adapted.weights)
     adapted.trainable = True
     names = {v.name for v in adapted.trainable_variables}
     assert names == {f"{kernel}_lora_{x}" for kernel in KERNELS for x in "ab"}
@@ -75,6 +77,11 @@ def test_only_factors_are_trained_and_saved(adapted, tmp_path):
         variable.assign(tf.zeros_like(variable))
     copy.load_lora_weights(path)
     np.testing.assert_array_equal(copy(INPUTS), adapted(INPUTS))
+    copy.labels = ("neg", "pos")
+    copy.save_lora_weights(tmp_path / "labeled.lora.h5")
+    copy.labels = ("pos", "neg")
+    with pytest.raises(ValueError, match=r"labels \['neg', 'pos'\], and the model"):
+        copy.load_lora_weights(tmp_path / "labeled.lora.h5")
     for layers in (1, 3):
         with pytest.raises(ValueError, match="another model"):
             encoder(num_layers=layers).load_lora_weights(path)

@@ -189,6 +189,8 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns():
     randomize(model.trainable_variables)
     data = tiny.dataset(4, mask_rate=0.4)
     logs = tiny.scores(model, data)
+    # Every batch has a seed of its own.
+    assert len({tuple(model.test_seed(batch).numpy()) for batch in data}) == 4
     labels, logits, is_real, is_replaceable = [], [], [], []
     for batch in data:
         found = model.examine(batch, seed=model.test_seed(batch))

@@ -451,9 +451,10 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(
     unreadable = config(**values | {"output_dir": f"{home.path}[1]"})
     with pytest.raises(ValueError, match="cannot read checkpoints in folders with"):
         finetuning.read(unreadable, said.append)
-    again = config(**values | {"encoder": str(home.path), "overwrite": True})
-    with pytest.raises(ValueError, match="is the folder of --encoder="):
-        finetuning.run(again, said.append)
+    for encoder in (home.path, home.path / "model.keras"):
+        again = config(**values | {"encoder": str(encoder), "overwrite": True})
+        with pytest.raises(ValueError, match="is the folder of --encoder="):
+            finetuning.run(again, said.append)
     other = Path(shutil.copytree(home.path, tmp_path / "other"))
     (other / "vocab.txt").write_text("".join(f"{t}\n" for t in common.TOKENS[::-1]))
     with pytest.raises(ValueError, match=r"vocab\.txt"):

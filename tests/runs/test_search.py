@@ -83,10 +83,26 @@ def test_a_killed_search_goes_on_as_if_it_was_not(tmp_path):
 
 
 def test_a_search_is_longer_with_more_trials_and_may_look_for_the_least(tmp_path):
+    import optuna
+
     _, few, _ = toy(tmp_path, trials=3, greater=False)
     search, more, _ = toy(tmp_path, trials=5, greater=False)
     assert without_time(more[:3]) == without_time(few)
     assert search.best(more) == min(range(5), key=lambda n: more[n].score)
+    # The least distances are the largest negative ones, so the proposals are equal.
+    (tmp_path / "search.json").unlink()
+    _, least, _ = toy(tmp_path, greater=False)
+    (tmp_path / "search.json").unlink()
+    _, largest, _ = toy(tmp_path)
+    assert [trial.values for trial in least] == [trial.values for trial in largest]
+    # The seed of a trial is that of the search plus its number.
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=5 + 2))
+    ways = {
+        "learning_rate": optuna.distributions.FloatDistribution(1e-5, 1e-2, log=True),
+        "epochs": optuna.distributions.IntDistribution(1, 9, log=True),
+        "dropout": optuna.distributions.CategoricalDistribution((0.0, 0.1, 0.3)),
+    }
+    assert largest[2].values == study.ask(ways).params
     # Values of the run outside the choices of an axis are not tried.
     (tmp_path / "search.json").unlink()
     _, other, _ = toy(tmp_path, trials=2, first=FIRST | {"dropout": 0.2})

@@ -56,13 +56,13 @@ def test_names_of_labels_splits_and_features_are_mapped(tmp_path):
 
 
 def test_test_sets_have_no_labels_and_keep_their_order(tmp_path):
-    rows = {"test": [(2, ("c",), -1), (0, ("a",), -1), (1, ("b",), -1)]}
+    rows = {"test": [(10, ("c",), -1), (0, ("a",), -1), (2, ("b",), -1)]}
     prepare(tmp_path, "cola", ["unacceptable", "acceptable"], ("sentence",), rows)
     found = glue_task("cola", f"tfds:{tmp_path}").examples("test")
     assert [(e.id, e.texts, e.label) for e in found] == [
         ("0", ("a",), None),
-        ("1", ("b",), None),
-        ("2", ("c",), None),
+        ("2", ("b",), None),
+        ("10", ("c",), None),
     ]
 
 

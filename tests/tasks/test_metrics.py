@@ -98,4 +98,7 @@ def test_calibration_error_by_hand():
         total += inside.mean() * gap
     assert total > 0.05
     assert metrics.calibration_error(right, probabilities) == pytest.approx(total)
+    # The last bin includes 1.
+    error = metrics.calibration_error([True, False], [0.95, 1.0])
+    assert error == pytest.approx(0.475)
     assert np.isnan(metrics.calibration_error([True, False], [0.5, np.nan]))

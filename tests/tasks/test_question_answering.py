@@ -147,9 +147,11 @@ def test_half_an_answer_is_none_and_an_answer_without_pieces_is_left_out():
     none = task().featurize(nothing, common.tokenizer(), 9, training=True)
     assert len(none) == len(none.lengths) == 0
     assert {*none.inputs, *none.targets} == {*rows.inputs, *rows.targets}
-    inside = question("xy z", "y")
-    rows = task().featurize([inside], common.tokenizer(), 20, training=True)
-    assert pieces(rows.inputs["input_ids"][0])[rows.targets["start_logits"][0]] == "##y"
+    halves = [question("xy z", "x"), question("xy z", "y")]
+    rows = task().featurize(halves, common.tokenizer(), 20, training=True)
+    for row, piece in enumerate(("x", "##y")):
+        start, end = (rows.targets[f"{x}_logits"][row] for x in ("start", "end"))
+        assert pieces(rows.inputs["input_ids"][row])[start : end + 1] == [piece]
 
 
 def test_halves_of_surrogate_pairs_keep_their_place():

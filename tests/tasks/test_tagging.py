@@ -6,6 +6,7 @@ import tensorflow as tf
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.serving.export import ServingModule
+from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence
 from electra_tf.tasks.tagging import TaggedWords, Tagging, word_rows
@@ -255,6 +256,10 @@ def test_served_tags_are_those_of_python():
         np.testing.assert_allclose(
             served["probabilities"][row, :size], answer.probabilities, atol=1e-5
         )
+    # The predictor leaves the padding out.
+    module.text_signature = lambda: module.answer
+    read = Predictor(module)([{"text": text} for text in texts])
+    assert [row["tags"] for row in read[:9]] == [list(a.tags) for a in answers]
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])

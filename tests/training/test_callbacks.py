@@ -50,11 +50,12 @@ def losses(rows):
 
 
 def test_windows_are_means_since_the_last_report():
-    rows, store = [], Store()
+    rows, store, before = [], Store(), signal.getsignal(signal.SIGTERM)
     logger = cb.StepLogger(3, [record(rows)])
     fit(make_model(), numbered(1, 8), [logger, cb.CheckpointEvery(store, 5)])
     assert losses(rows) == [(1, 1.0), (3, 2.5), (6, 5.0), (8, 7.5)]
     assert store.saved == [5, 8]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_steps_continue_over_epochs_and_from_first_step():
@@ -200,7 +201,11 @@ def test_signal_saves_and_stops_in_order(number):
     store, rows = Store(), []
     checkpoints = cb.CheckpointEvery(store, 100)
     logger = cb.StepLogger(100, [record(rows)])
-    fit(make_model(), numbered(1, 9), [logger, signal_at(number, 3), checkpoints])
+    evaluate = cb.EvaluateEvery(numbered(9, 9), 3, [record(rows)])
+    callbacks = [logger, signal_at(number, 3), evaluate, checkpoints]
+    fit(make_model(), numbered(1, 9), callbacks)
+    # Not at the step of the signal.
+    assert [step for step, values in rows if "eval_loss" in values] == [3]
     assert store.saved == [4]
     assert checkpoints.stop.requested == signal.Signals(number).name
     assert losses(rows) == [(1, 1.0), (4, 3.0)]

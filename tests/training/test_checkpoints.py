@@ -135,6 +135,10 @@ def test_other_variables_are_refused_by_name(folder):
     with pytest.raises(ValueError, match=r"a/kernel: is \[64, 8\].*") as error:
         CheckpointStore(folder, variables).restore_latest()
     assert "model/new: is (absent), model has []" in str(error.value)
+    fewer = make_variables()
+    del fewer["model/step"]
+    with pytest.raises(ValueError, match=r"model/step: is \[\], model has \(absent\)"):
+        CheckpointStore(folder, fewer).restore_latest()
 
 
 def test_full_disk_keeps_the_previous_and_leaves_nothing_behind(folder):
@@ -160,8 +164,10 @@ def test_leftovers_of_a_killed_save_are_removed(folder):
     (folder / "ckpt-4_temp" / "part-00000").write_bytes(b"x")
     (folder / "ckpt-4.data-00000-of-00001").write_bytes(b"x")
     (folder / "ckpt-3_temp").mkdir()
+    # Killed between its data and its index.
+    (folder / "ckpt-5.data-00000-of-00001").write_bytes(b"x")
     store, _, _ = reopen(folder)
-    assert not list(folder.glob("ckpt-4*"))
+    assert not list(folder.glob("ckpt-[45]*"))
     assert not (folder / "ckpt-3_temp").exists()
     assert store.restore_latest() == 3
 
@@ -249,6 +255,9 @@ def make_model():
     inputs = keras.Input((3,))
     x = Block(name="layer_0")(inputs)
     x = Block(name="layer_7")(x)
+    # The keys of the first one's slots begin those of the second one's.
+    for name in ("wide", "wide_kernel"):
+        x = keras.layers.Dense(3, name=name)(x)
     x = keras.layers.Dense(2)(Block()(x))
     model = keras.Model(inputs, x)
     model.compile(AdamW(0.1), loss="mse")

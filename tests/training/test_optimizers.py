@@ -159,7 +159,8 @@ def test_variables_with_multipliers_may_be_frozen(tmp_path):
     keras.saving.load_model(tmp_path / "model.keras").fit(make_data(), verbose=0)
 
 
-@pytest.mark.parametrize(("bad", "clip_norm"), [(np.nan, None), (-np.inf, 1.0)])
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
 def test_nonfinite_gradient_is_named_and_leaves_everything_finite(bad, clip_norm):
     variables, steps = make_variables(), make_gradients(3)
     optimizer = AdamW(0.1, clip_norm=clip_norm)
