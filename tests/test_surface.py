@@ -271,14 +271,16 @@ def test_configs_round_trip(name):
             # An example with the default would not notice a lost argument.
             assert config[each.name] != each.default or each.name == "name"
     copy = check_config(original)
-    assert not set(map(id, variables(copy))) & set(map(id, variables(original)))
+    shared = set(map(id, variables(copy))) & set(map(id, variables(original)))
+    assert not shared
     assert len(variables(copy)) == len(variables(original))
 
 
 def variables(value):
     """Variables of a layer or optimizer, and of the layer's lender."""
     lender = getattr(value, "lender", None)
-    return [*getattr(value, "variables", []), *(lender.variables if lender else [])]
+    own = getattr(value, "variables", [])
+    return [*own, *(lender.variables if lender else [])]
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ VOCAB = 30522
 
 
 def config_of(name):
-    return parse(f"--flagfile=configs/{name}.cfg")
+    return parse(f"--flagfile={CONFIGS / name}.cfg")
 
 
 def test_no_configuration_is_missing():

@@ -17,8 +17,8 @@ DAY = 24 * 3600
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    names = ("TF_XLA_FLAGS", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL")
-    for name in (*names, startup.CACHE_VARIABLE):
+    unset = ("TF_XLA_FLAGS", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL")
+    for name in (*unset, startup.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 

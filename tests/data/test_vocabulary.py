@@ -31,11 +31,14 @@ print(hashlib.sha256("\\n".join(tokens).encode()).hexdigest())
 
 def test_training_is_reproducible_in_fresh_processes(monkeypatch):
     # Loaded by path, since importing the package also imports TensorFlow.
-    path, hashes = inspect.getsourcefile(train_vocabulary), []
+    path = inspect.getsourcefile(train_vocabulary)
+    hashes = []
     for seed, threads in (("1", "1"), ("2", "4")):
         monkeypatch.setenv("PYTHONHASHSEED", seed)
         monkeypatch.setenv("RAYON_NUM_THREADS", threads)
-        hashes.append(python("-c", SCRIPT, path, seed).stdout)
+        done = python("-c", SCRIPT, path, seed)
+        assert done.returncode == 0, done.stderr
+        hashes.append(done.stdout)
     assert len(hashes[0]) == 65
     assert hashes[0] == hashes[1]
 

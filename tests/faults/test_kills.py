@@ -41,6 +41,8 @@ def server():
             return json.loads(process.stdout.readline())
 
         yield run
+        process.stdin.close()
+        process.wait(60)
 
 
 FLAGS = f"""{SIZES} --num_train_steps={STEPS} --save_checkpoint_steps=1 --log_steps=2

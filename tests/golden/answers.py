@@ -28,7 +28,8 @@ def main(folder, out):
     folder = Path(folder)
     known = keras.saving.get_custom_objects()
     own = sorted(name for name in known if name.startswith("electra_tf>"))
-    described, numbers = {"registered": own}, {}
+    described = {"registered": own}
+    numbers = {}
     for path in sorted(folder.glob("*/*.keras")):
         name = str(path.relative_to(folder).with_suffix(""))
         # Otherwise Keras's numbered names depend on the models loaded before.

@@ -54,7 +54,8 @@ def value_and_gradients(function, tensors, options):
 @pytest.mark.parametrize("name", CASES)
 def test_equals_plain(name):
     tensors, options = CASES[name]
-    for rate in (0.0, 0.25) if "rate" in options else (None,):
+    rates = (0.0, 0.25) if "rate" in options else (None,)
+    for rate in rates:
         if rate is not None:
             options = {**options, "rate": rate, "seed": SEED if rate else None}
         ours, theirs = (

@@ -20,7 +20,7 @@ IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], np.int32)
 
 def make(direction="both", embedding_size=8):
     table = TextEmbedding(11, embedding_size, max_positions=5)
-    encoder = tiny.encoder(table, hidden_size=8, direction=direction)
+    encoder = tiny.encoder(table, hidden_size=8, direction=direction, dropout=0.1)
     randomize(encoder.trainable_variables)
     return encoder
 

@@ -72,14 +72,18 @@ def test_losses_and_their_gradient():
 
 @pytest.mark.slow
 def test_three_training_steps():
-    """The rate of step 0 is 0 (pitfalls 26, 28, 29, 30 and 32 of docs/fidelity.md)."""
+    """Weights and losses equal the reference; the rate of step 0 is 0.
+
+    Pitfalls 26, 28, 29, 30 and 32 of docs/fidelity.md.
+    """
     model, networks = make()
-    schedule = WarmupPolynomialDecay(0.01, 10, warmup_steps=2)
+    peak, steps, warmup_steps = numbers = (0.01, 10, 2)
+    schedule = WarmupPolynomialDecay(peak, steps, warmup_steps=warmup_steps)
     options = {"weight_decay": 0.3, "clip_norm": 1.0}
     model.compile(et.training.AdamW(schedule, **options))
     model.optimizer.build(model.trainable_variables)
     train_step = tf.function(model.train_step)
-    trainer = reference.Trainer(networks, (0.01, 10, 2), **options)
+    trainer = reference.Trainer(networks, numbers, **options)
     for step in range(3):
         batch = tiny.batch(LENGTHS, seed=step)
         before = weights(model)

@@ -42,7 +42,8 @@ def corrupted_batch(keep, **masking):
     batch = tiny.batch(LENGTHS, **masking)
     batch = {k: tf.pad(v, [[0, 1], [0, 0]]) for k, v in batch.items()}
     ids = batch["masked_lm_ids"]
-    return corrupt(batch, tf.where(keep, ids, 5 + (ids + 7) % (tiny.VOCAB - 5)))
+    other = 5 + (ids + 7) % (tiny.VOCAB - 5)
+    return corrupt(batch, tf.where(keep, ids, other))
 
 
 def totals_of(batch):

@@ -46,7 +46,8 @@ class Networks:
         }
 
     def encode(self, weights, which, ids, batch):
-        name, layer = self.names[which], 0
+        name = self.names[which]
+        layer = 0
         bottom = self.group(weights, "/embeddings/")
         parts = [bottom | self.group(weights, f"/{name}/embeddings_projection")]
         while block := self.group(weights, f"/{name}/transformer/layer_{layer}/"):

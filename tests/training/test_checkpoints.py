@@ -249,6 +249,10 @@ def make_model():
             self.two = keras.layers.Dense(3)
             self.dropout = keras.layers.Dropout(0.1)
 
+        def build(self, shape):
+            self.one.build(shape)
+            self.two.build((*shape[:-1], 3))
+
         def call(self, x):
             return self.two(self.dropout(self.one(x)))
 

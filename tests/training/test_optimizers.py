@@ -43,7 +43,10 @@ def assert_close(left, right, atol=1e-6):
     [(False, 1.0, None), (True, 100.0, False), (False, None, True), (True, 1.0, True)],
 )
 def test_trajectory_equals_reference(bias_correction, clip_norm, jit_compile):
-    """The rate of step 0 is 0 (pitfalls 29, 30 and 32 of docs/fidelity.md)."""
+    """Equals AdamW in float64, and its rate of step 0 is 0.
+
+    Pitfalls 29, 30 and 32 of docs/fidelity.md.
+    """
     options = {"bias_correction": bias_correction, "clip_norm": clip_norm}
     variables = make_variables()
     weights = [w.astype(np.float64) for w in values(variables)]
