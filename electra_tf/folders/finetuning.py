@@ -241,10 +241,7 @@ class FinetuningFolder:
         return sorted(results, key=lambda result: result["seed"])
 
     def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
-        """Saves the result of a finished seed.
-
-        Deletes its checkpoints, and all trained weights except the ``best`` seed's.
-        """
+        """Saves a seed's result; keeps no checkpoint and only the ``best`` weights."""
         files.write_json(self.checkpoints / f"done-{result['seed']}.json", result)
         files.remove(self.state(result["seed"]))
         for path in self.checkpoints.glob("weights-*"):
