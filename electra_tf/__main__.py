@@ -1,6 +1,5 @@
 """The command ``electra-tf``, also ``python -m electra_tf``."""
 
-import difflib
 import sys
 from collections.abc import Sequence
 
@@ -91,8 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif name in ("-h", "--help", "help"):
         cli.say(listing())
     else:
-        close = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = cli.did_you_mean(name, COMMANDS)
         sys.exit(cli.visible(f"error: unknown command {name!r}.{hint} See --help."))
     return cli.OK
 

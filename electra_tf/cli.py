@@ -327,14 +327,12 @@ def _definitions(config_class: type) -> flags.FlagValues:
 
 def _leaves(config_class: type) -> Iterator[tuple[dataclasses.Field, Any]]:
     """Yields the fields with their types, without None."""
-    for _, group in fields.groups(config_class):
-        hints = typing.get_type_hints(group)
-        for leaf in dataclasses.fields(group):
-            hint = hints[leaf.name]
-            # ``Literal[...] | None`` is a typing.Union, ``int | None`` a UnionType.
-            if typing.get_origin(hint) in (types.UnionType, typing.Union):
-                hint = typing.get_args(hint)[0]
-            yield leaf, hint
+    for _, leaf in fields.fields(config_class):
+        hint = fields.hints(config_class)[leaf.name]
+        # ``Literal[...] | None`` is a typing.Union, ``int | None`` a UnionType.
+        if typing.get_origin(hint) in (types.UnionType, typing.Union):
+            hint = typing.get_args(hint)[0]
+        yield leaf, hint
 
 
 def help_text(config_class: type, texts: str) -> str:
@@ -354,8 +352,8 @@ def help_text(config_class: type, texts: str) -> str:
         parts.append("\n".join([title.rstrip("."), *rows]))
     parts.append(
         "Any command\n"
-        "  --flagfile=FILE  read flags from FILE, one per line; later flags win. The\n"
-        "      shipped ones are found by name from any folder: configs/small.cfg\n"
+        "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
+        "      Shipped files are found from any folder, such as configs/small.cfg\n"
         "  --help, --version  this text; the version"
     )
     return "\n\n".join(parts)

@@ -11,13 +11,13 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import absl.flags
 import numpy as np
 
 from electra_tf import cli
-from electra_tf.config import fields
+from electra_tf.config import fields, validation
 from electra_tf.config.commands import DoctorConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
@@ -28,8 +28,6 @@ from electra_tf.runs.report import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
-# The hidden size of base, for which the learning rate of small fails.
-_BASE = 768
 _WINDOWS = 5
 # Columns of the report.
 _WIDTH = 100
@@ -45,18 +43,33 @@ class Finding:
     advice: str = ""
     trap: str = ""
 
+    @classmethod
+    def of(cls, level: str, message: str) -> Self:
+        """Builds a finding from a warning; its advice begins after the first ". "."""
+        found, _, advice = message.partition(". ")
+        return cls(level, found, advice)
+
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
     """A checkpoint, or a config, which has only flags."""
 
     model: Imported | None = None
-    # By role, discriminator first; also of a pair that `interop` cannot join.
+    # Networks by role, also of a pair that `interop` refuses to join.
     towers: Mapping[str, Tower] = dataclasses.field(default_factory=dict)
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     metrics: tuple[Mapping[str, Any], ...] = ()
     error: str = ""  # Why reading failed.
     vocabulary_sha256: str | None = None  # Of training.
+
+    @property
+    def config(self) -> PretrainConfig | None:
+        """The flags as a config, or None if this version refuses them."""
+        known = self.flags.keys() - PretrainConfig.REMOVED
+        with contextlib.suppress(UserError):
+            flags = {name: self.flags[name] for name in known}
+            return fields.from_flat(flags, PretrainConfig)
+        return None
 
 
 def read(path: str | Path, generator: str | None = None) -> Subject:
@@ -136,16 +149,16 @@ def files(subject: Subject) -> Iterator[Finding]:
     if "discriminator" in towers and not towers["discriminator"].head:
         yield Finding(
             WARNING,
-            "an encoder without a head: it can be fine-tuned, but neither detects "
-            "replaced tokens nor continues pretraining",
+            "an encoder without a head: fine-tuning is possible, detection of replaced "
+            "tokens and further pretraining are not",
             "Take the weights from a source with heads if you need these "
             "(ElectraForPreTraining, a pretraining checkpoint, discriminator.keras).",
         )
     elif "generator" not in towers:
         yield Finding(
             WARNING,
-            "there is no generator: no fills and corruption, and pretraining cannot "
-            "continue from here",
+            "there is no generator: fills, corruption and further pretraining are "
+            "impossible",
             "Name the generator's folder with --generator, or take the pretraining "
             "checkpoint.",
         )
@@ -154,26 +167,24 @@ def files(subject: Subject) -> Iterator[Finding]:
 
 def generator_size(subject: Subject) -> Iterator[Finding]:
     """Checks the ratio of the generator's size to the discriminator's."""
-    flags = subject.flags
-    if {"generator", "discriminator"} <= subject.towers.keys():
-        ours, theirs = (subject.towers[n].sizes for n in ("generator", "discriminator"))
+    config, towers = subject.config or PretrainConfig(), subject.towers
+    if {"generator", "discriminator"} <= towers.keys():
+        ours, theirs = towers["generator"].sizes, towers["discriminator"].sizes
         width = ours.hidden_size / theirs.hidden_size
         depth = ours.num_layers / theirs.num_layers
-    elif not subject.model and not subject.error and flags["objective"] != "mlm":
-        width, depth = flags["generator_hidden_size"], flags["generator_layers"]
+    elif not subject.model and not subject.error and config.has_generator_network:
+        width = config.generator.generator_hidden_size
+        depth = config.generator.generator_layers
     else:
         return
-    sizes = f"{width:.3g} of the width and {depth:.3g} of the layers"
-    if width > 0.5 and depth > 0.5 and flags.get("sharing") != "all":
-        yield Finding(
+    message = validation.warnings(config, (width, depth)).get("generator_hidden_size")
+    if message:
+        yield Finding.of(
             WARNING,
-            f"the generator is strong: {sizes} of the discriminator; in the paper 1/4 "
-            "to 1/2 of the width was best, and an equal one lost 3 GLUE points",
-            "For a new run lower --generator_hidden_size or --generator_layers. If it "
-            "is larger, check that the two files are not swapped. (Google's "
-            "electra_small has an equal one: to continue it, keep 1.0.)",
+            f"{message} If it is larger, check that the two files are not swapped. "
+            "(Google's electra_small has an equal one: to continue it, keep 1.0.)",
         )
-    yield Finding(OK, sizes)
+    yield Finding(OK, f"{width:.3g} of the width and {depth:.3g} of the layers")
 
 
 def vocabulary(subject: Subject) -> Iterator[Finding]:
@@ -201,7 +212,7 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
             PROBLEM,
             f"vocab.txt is not the one of training: its sha256 is {ours[:12]}, "
             f"config.json has {theirs[:12]}",
-            "Put the right file back: with this one token ids have other meanings.",
+            "Restore the run's vocabulary: with this file, ids stand for other tokens.",
         )
     special = {*vocabulary.special_tokens}
     words = [t for t in vocabulary.tokens if t not in special and t[0] + t[-1] != "[]"]
@@ -209,8 +220,8 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
     if subject.model.lower_case and capitals > 0.01 * len(words):
         yield Finding(
             WARNING,
-            f"text is lower-cased, but {capitals:,} tokens have capitals, which can "
-            "then never occur",
+            f"text is lower-cased, but {capitals:,} tokens have capitals and never "
+            "occur",
             "For a cased vocabulary set lower_case to false (Hugging Face: "
             "do_lower_case).",
         )
@@ -263,33 +274,24 @@ def weights(subject: Subject) -> Iterator[Finding]:
                 PROBLEM,
                 f"{name}: {what}: {_first(initial)} (biases 0, LayerNorm 1)",
                 "These are initial values: the weights were not loaded, or the part "
-                "was added afterwards. Take the checkpoint that has them.",
+                "was added afterwards. Use the checkpoint with trained values.",
             )
         yield Finding(OK, f"{name}: {len(fresh)} parts")
 
 
 def learning_rate(subject: Subject) -> Iterator[Finding]:
     """Checks the learning rate for the model size, and the warm-up."""
-    flags = subject.flags
-    needed = {"learning_rate", "warmup_steps", "num_train_steps"}
-    if not (needed | {"hidden_size", "adam_bias_correction"}) <= flags.keys():
+    config = subject.config
+    # Flags of imports describe the encoder only.
+    if config is None or "learning_rate" not in subject.flags:
         return
-    rate, warmup = flags["learning_rate"], flags["warmup_steps"]
-    if flags["hidden_size"] >= _BASE and rate > 3e-4:
-        yield Finding(
-            PROBLEM,
-            f"{rate:g} at a hidden size of {flags['hidden_size']}: ELECTRA-Small's "
-            "learning rate is known to end in NaN in a base or large model",
-            "Use --learning_rate=2e-4 (configs/base.cfg, configs/large.cfg).",
-        )
-    elif warmup >= flags["num_train_steps"]:
-        yield Finding(
-            WARNING,
-            f"{rate:g} is never reached: {warmup} warm-up steps of "
-            f"{flags['num_train_steps']}",
-            "Lower --warmup_steps; the paper has 1 % to 2.5 % of the steps.",
-        )
-    elif not warmup and not flags["adam_bias_correction"]:
+    messages, optimizer = validation.warnings(config), config.optimizer
+    rate, warmup = optimizer.learning_rate, optimizer.warmup_steps
+    if message := messages.get("learning_rate"):
+        yield Finding.of(PROBLEM, message)
+    elif message := messages.get("warmup_steps"):
+        yield Finding.of(WARNING, message)
+    elif not warmup and not optimizer.adam_bias_correction:
         yield Finding(
             WARNING,
             f"{rate:g} from the first step on: without warm-up and bias correction the "
@@ -308,7 +310,7 @@ def training(subject: Subject) -> Iterator[Finding]:
     if steps and done < steps:
         yield Finding(
             WARNING,
-            f"{done:,} of {steps:,} steps: the learning rate has not come down",
+            f"{done:,} of {steps:,} steps: the learning rate has not decayed",
             "Run the same command again to resume it.",
         )
     # Metrics that are not finite are null in the file.
@@ -325,17 +327,14 @@ def training(subject: Subject) -> Iterator[Finding]:
     known = {n.removeprefix(EVAL_PREFIX): x for n, x in scores[-1].items()}
     known = {name: x for name, x in known.items() if x is not None}
     messages: list[str] = []
-    rate = subject.flags.get("mask_rate", 0.15)
-    # Flags of older versions may be refused.
-    with contextlib.suppress(UserError):
-        rate = fields.from_flat(dict(subject.flags), PretrainConfig).sampled_rate
+    config = subject.config
+    rate = config.sampled_rate if config else subject.flags.get("mask_rate", 0.15)
     # A rule needs several metrics, which a damaged row lacks.
     with contextlib.suppress(KeyError):
         HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
     auc = known.get("replaceable_auc", known.get("discriminator_auc", 1.0))
     for message in messages:
-        text, _, advice = message.partition(". ")
-        yield Finding(PROBLEM if auc < 0.55 else WARNING, text, advice)
+        yield Finding.of(PROBLEM if auc < 0.55 else WARNING, message)
     yield Finding(OK, f"{done:,} steps")
 
 

@@ -96,17 +96,15 @@ def tensor_specs(
     }
 
 
-def check_batch(
-    features: Mapping[str, Feature], batch: Mapping[str, tf.Tensor]
-) -> None:
-    """Raises ValueError if a feature is missing or has another dtype or rank."""
-    missing = sorted(set(features) - set(batch))
+def check_batch(batch: Mapping[str, tf.Tensor]) -> None:
+    """Raises ValueError if a ``PRETRAINING`` feature is missing or malformed."""
+    missing = sorted(PRETRAINING.keys() - batch.keys())
     if missing:
         raise UserError(
             f"The batch lacks {', '.join(missing)}; it has {', '.join(sorted(batch))}. "
             "Build it with electra_tf.data.pretraining_dataset."
         )
-    for name, feature in features.items():
+    for name, feature in PRETRAINING.items():
         value = batch[name]
         got = (tf.as_dtype(value.dtype).name, len(value.shape))
         expected = (feature.dtype, len(feature.shape))

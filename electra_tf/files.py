@@ -135,6 +135,13 @@ def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
         yield file
 
 
+def check_new(*paths: AnyPath | None, overwrite: bool) -> None:
+    """Raises ValueError if an output file exists, unless ``overwrite``."""
+    for path in paths:
+        if path and os.path.exists(path) and not overwrite:
+            raise UserError(f"{path} exists: pass --overwrite to replace it.")
+
+
 def write_text(path: AnyPath, text: str) -> None:
     """Writes a UTF-8 text file."""
     with open_new(path) as file:

@@ -24,13 +24,11 @@ PARTS: dict[str, Callable[[Subject], Section]] = {
 def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
     """Runs the parts and writes HTML and JSON.
 
-    Without ``only``, skips parts without data and logs them. Raises UserError if all
-    parts are skipped or the model does not fit, OSError if a file is missing.
+    Without ``only``, skips and logs parts without data. Raises UserError if all parts
+    are skipped or the model is not a discriminator, OSError if a file is missing.
     """
     folder = Path(config.output)
-    for path in (folder / HTML, folder / JSON):
-        if path.exists() and not config.overwrite:
-            raise UserError(f"{path} exists: pass --overwrite to replace it.")
+    files.check_new(folder / HTML, folder / JSON, overwrite=config.overwrite)
     subject = Subject(config, log)
     if config.only != ("representations",):
         # All other parts need a discriminator: load it first to fail early.

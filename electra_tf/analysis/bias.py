@@ -28,12 +28,12 @@ def traits(
 ) -> dict[str, tuple[np.ndarray, Sequence[str]]]:
     """Returns group indices [N] and group names of the tokens, by trait.
 
-    ``word`` [N] indexes ``tags``, the parts of speech of all words. ``counts`` [V] and
-    ``continues`` [V], whether an entry continues a word, are of the vocabulary.
+    ``word`` [N] indexes ``tags``, the parts of speech of all words. ``counts`` [V] are
+    token counts; ``continues`` [V] marks the entries that continue a word.
     """
     names = sorted(tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS))
     tag_of = np.array([names.index(tag) if tag in names else -1 for tag in tags])
-    # Whole words are a group of their own, apart from first pieces.
+    # Whole words and first pieces are separate groups.
     alone = np.bincount(word, minlength=len(tags))[word] == 1
     piece = np.where(continues[tokens.original], 2, np.where(alone, 0, 1))
     return {
@@ -82,7 +82,7 @@ def profile(
 
 
 def follows_generator(table: pd.DataFrame) -> float:
-    """Spearman's correlation of suspicion and generator error; NaN below 3 groups."""
+    """Rank correlation of P(replaced) and generator error; NaN below 3 groups."""
     wide = table.pivot(index="group", columns="measure", values="rate").dropna()
     columns = wide.get(["mean P(replaced)", "generator right"])
     # Spearman's correlation is undefined for constant columns.

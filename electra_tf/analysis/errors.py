@@ -16,6 +16,7 @@ from sklearn import metrics
 
 from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Inspector
+from electra_tf.analysis.predictions import predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
@@ -60,15 +61,12 @@ def word_scores(
     * ``frequency``: minus the log of the piece's ``counts`` [V].
     """
     rows, word = word_pieces(inspector, sentences)
-
-    def by_model(method: str, model: object) -> np.ndarray:
-        shared = {"batch_size": batch_size, "log": log}
-        scores = row_scores(method, model, inspector.vocabulary, rows, **shared)
-        return np.concatenate(scores)
-
-    by_piece = {DISCRIMINATOR: by_model("replaced", inspector.detector)}
+    shared = {"batch_size": batch_size, "log": log}
+    tokens = predict(inspector, rows, name=DISCRIMINATOR, **shared)
+    by_piece = {DISCRIMINATOR: tokens.logits}
     if inspector.home.has_model("generator"):
-        by_piece["generator"] = -by_model("masked_lm", inspector.generator)
+        models = ("masked_lm", inspector.generator, inspector.vocabulary)
+        by_piece["generator"] = -np.concatenate(row_scores(*models, rows, **shared))
     ids = np.concatenate([row[1:-1] for row in rows])
     by_piece["frequency"] = -np.log(counts[ids] + 1.0)
     scores = {}
@@ -134,8 +132,8 @@ def read_marked(path: str, log: Log) -> list[Marked]:
     """Reads M2 (``.m2``), columns, or BLiMP's minimal pairs (``.jsonl``, or a folder).
 
     For a missing word, the word after the gap is marked, or the last word of the
-    sentence (as in Rei and Yannakoudakis, 2016). Of minimal pairs, the words of the bad
-    sentence that differ are marked with the paradigm.
+    sentence (as in Rei and Yannakoudakis, 2016). In minimal pairs, the differing words
+    of the bad sentence are marked with the paradigm.
 
     Raises UserError if a line is malformed or there are no words, OSError if the file
     does not exist.
@@ -161,9 +159,9 @@ def read_marked(path: str, log: Log) -> list[Marked]:
 
 
 def _m2(path: str, log: Log) -> Iterator[Marked]:
-    """Yields sentences with the words that half of the annotators mark.
+    """Yields sentences; a word is wrong if half of the annotators mark it.
 
-    As in the M2 scorer, an annotator without edits in a sentence finds no error there.
+    As in the M2 scorer, an annotator without edits in a sentence marks no word there.
     Skips and logs sentences with an edit beyond their last word.
     """
     blocks = _m2_blocks(path)

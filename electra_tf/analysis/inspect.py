@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from electra_tf import cli, files
@@ -20,10 +19,9 @@ LEGEND = "* called replaced: the probability is over 50 %"
 
 def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
     """Prints the predictions and writes the page; raises the errors of `Inspector`."""
-    target = Path(config.html) if config.html else None
-    if target and target.exists() and not config.overwrite:
-        raise UserError(f"{target} exists: pass --overwrite to replace it.")
-    if target:
+    files.check_new(config.html, overwrite=config.overwrite)
+    if config.html:
+        # Checks for the extra `analysis` before the predictions.
         from electra_tf.analysis import render
     inspector = Inspector(config.model, log)
     answers: list[Verdicts | Fills] = []
@@ -37,11 +35,11 @@ def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -
         raise UserError("no text: give it as an argument or on standard input.")
     if not (config.json or config.fill or config.corrupt):
         cli.say(f"\n{LEGEND}")
-    if target:
+    if config.html:
         about = config.model + (f", seed {config.seed}" if config.corrupt else "")
         page = render.page(answers=answers, title="ELECTRA inspection", about=about)
-        files.write_text(target, page)
-        log(f"wrote {target}")
+        files.write_text(config.html, page)
+        log(f"wrote {config.html}")
 
 
 def _answer(inspector: Inspector, text: str, config: InspectConfig) -> Verdicts | Fills:

@@ -52,6 +52,7 @@ class Fills:
 
     Attributes:
         text: the input text, with P masks.
+        tokens: S word pieces of the generator's input.
         mask: the mask token.
         fills: P times the most probable (token, probability), predicted independently.
     """
@@ -70,9 +71,9 @@ class Inspector:
         log: receives assumptions and warnings about inputs.
 
     Raises:
-        ValueError: if the folder is damaged or not a model folder. Methods: if the text
-            is empty or too long, or a setting is invalid.
-        OSError: if the folder does not exist. Methods: if a required model is missing.
+        ValueError: if the folder is damaged or not a model folder, a text is empty or
+            too long, or a setting is invalid.
+        OSError: if the folder or a required model does not exist.
     """
 
     def __init__(self, folder: str | Path, log: Log):
@@ -98,7 +99,7 @@ class Inspector:
         """Predicts replaced tokens in a text."""
         ids = self.encode(text, self.detector.encoder)
         probabilities = tf.sigmoid(self.detector(self.inputs(ids)))
-        return Verdicts(text, self.names(ids), _plain(probabilities))
+        return Verdicts(text, self.names(ids), tuple(np.ravel(probabilities).tolist()))
 
     def corrupt(
         self, text: str, *, mask_rate: float | None = None, seed: int = 0
@@ -124,9 +125,9 @@ class Inspector:
         return Verdicts(
             text,
             self.names(answers["corrupted_ids"].numpy()[0]),
-            _plain(answers["replaced_probability"]),
+            tuple(np.ravel(answers["replaced_probability"]).tolist()),
             self.names(ids),
-            tuple(answers["is_masked"].numpy()[0].tolist()),
+            tuple(np.ravel(answers["is_masked"]).tolist()),
         )
 
     def fill(self, text: str, *, top: int = 5) -> Fills:
@@ -145,9 +146,10 @@ class Inspector:
         inputs["masked_lm_positions"] = tf.constant(positions[None])
         logits = self.generator(inputs)
         best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
+        rows = zip(best.indices.numpy(), best.values.numpy(), strict=True)
         fills = tuple(
-            tuple(zip(self.names(token_ids), _plain(values), strict=True))
-            for values, token_ids in zip(best.values, best.indices.numpy(), strict=True)
+            tuple(zip(self.names(token_ids), values.tolist(), strict=True))
+            for token_ids, values in rows
         )
         return Fills(text, self.names(ids), mask, fills)
 
@@ -257,10 +259,6 @@ class Inspector:
     def names(self, ids: Sequence[int]) -> tuple[str, ...]:
         """Returns the tokens of ids."""
         return tuple(self._tokens[np.asarray(ids)].tolist())
-
-
-def _plain(row: np.ndarray | tf.Tensor) -> tuple[float, ...]:
-    return tuple(float(value) for value in np.ravel(row))
 
 
 def _quoted(text: str) -> str:

@@ -33,8 +33,8 @@ class Predictions:
     shown: np.ndarray  # Ids of the discriminator's input.
     logits: np.ndarray  # Replaced-token logits, float64.
     is_masked: np.ndarray  # Whether the generator sampled the token.
-    best: np.ndarray  # The generator's most probable ids there; -1 elsewhere.
-    row: np.ndarray
+    best: np.ndarray  # The generator's most probable ids if masked, else -1.
+    row: np.ndarray  # Index of the row.
     position: np.ndarray  # In the row; [CLS] is 0.
 
     @property
@@ -44,10 +44,7 @@ class Predictions:
 
 
 def corruptions(inspector: Inspector, counts: np.ndarray) -> dict[str, Generator]:
-    """Returns generators by name: the folder's own (if any), unigram and uniform.
-
-    The unigram generator samples by ``counts`` [V].
-    """
+    """Returns generators: own (if any), unigram (by ``counts`` [V]) and uniform."""
     unigram, uniform = (UnigramGenerator(len(inspector.vocabulary)) for _ in range(2))
     unigram.set_counts(counts)
     own = {}
@@ -111,7 +108,7 @@ def predict(
         columns = (column[kept] for column in (ids, shown, logits, masked, best))
         parts.append((*columns, chosen[line], position))
         done = min(start + batch_size, len(rows))
-        # The first batch has no rate, and the only one of a small sample no progress.
+        # The rate is unknown after the first batch, which may be the only one.
         if start:
             progress.update(done, name)
         else:

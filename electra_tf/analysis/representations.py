@@ -68,8 +68,9 @@ def probe(
     indices [N]. All layers share the regularization, chosen on a held-out tenth for
     their mean.
 
-    Returns the accuracies by layer on the other half and the majority baseline; of
-    ``is_detection``, the AUC of class 1. Raises UserError if all words have one class.
+    Returns the accuracies by layer on the other half and the majority baseline. With
+    ``is_detection``, these are AUCs of class 1. Raises UserError if all words have one
+    class.
     """
     classes, numbers = np.unique(targets, return_inverse=True)
     training = halves(sentences, seed)

@@ -1,11 +1,10 @@
-"""The command `score`: minimal pairs, or reranking of n-best lists by model scores.
+"""The command `score`: minimal pairs, or reranking of n-best lists.
 
 Letters: L lists, H hypotheses of a list.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import minimal_pairs, scores
 from electra_tf.tasks.metrics import bootstrap
 from electra_tf.tasks.tables import read_text
@@ -56,10 +54,7 @@ def distance(source: Sequence[str], target: Sequence[str]) -> int:
 
 
 def read(path: str) -> list[NBest]:
-    """Reads n-best lists from JSON lines.
-
-    Raises UserError if a list is invalid, or if there are none.
-    """
+    """Reads n-best lists; raises UserError if one is invalid or there are none."""
     lists = []
     for number, row in json_rows(read_text(path).split("\n"), path):
         where = f"{path}, line {number}"
@@ -106,9 +101,9 @@ def evaluate(
     """Computes word error rates; tunes ``weight`` for each half on the other if None.
 
     Returns the rates of the first pass (``before``), of reranking (``after``) and of
-    the best hypotheses (``oracle``), with the difference after - before and its 95 %
-    interval by a paired bootstrap over lists (Bisani and Ney, 2004). Raises UserError
-    if the references have no words.
+    the best hypotheses (``oracle``). ``difference`` is after - before; ``low`` and
+    ``high`` are its 95 % interval by a paired bootstrap over lists (Bisani and Ney,
+    2004). Raises UserError if the references have no words.
     """
     words = np.array([each.words for each in lists])
     if not words.sum():
@@ -141,9 +136,7 @@ def evaluate(
 
 def main(config: ScoreConfig) -> None:
     """Scores minimal pairs or n-best lists; raises UserError if an output exists."""
-    for path in filter(None, (config.output, config.report)):
-        if Path(path).exists() and not config.overwrite:
-            raise UserError(f"{path} exists: pass --overwrite to replace it.")
+    files.check_new(config.output, config.report, overwrite=config.overwrite)
     if config.data:
         minimal_pairs.main(config)
     elif config.input:
@@ -161,9 +154,7 @@ def rerank(config: ScoreConfig, log: Log) -> None:
             f"{config.input} has {known} references; tuning the weight needs two: give "
             "--weight."
         )
-    folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(log)
-    method, model = scores.load(folder, config.method)
+    method, model, tokenizer = scores.load(config, log)
     texts = sorted({text for each in lists for text in each.texts})
     log(f"{len(lists):,} lists, {len(texts):,} different hypotheses")
     by_token = scores.token_scores(method, model, tokenizer, texts, log=log)

@@ -3,9 +3,10 @@
 Letters: V vocabulary.
 """
 
+import contextlib
 import dataclasses
 import functools
-import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -69,10 +70,7 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     Raises UserError if there is no text.
     """
     vocabulary = inspector.vocabulary
-    train, held_out = (
-        _records_of(inspector, pattern)
-        for pattern in (pipeline.TRAINING, pipeline.HELD_OUT)
-    )
+    train, held_out = _records_of(inspector)
     if held_out and not specs:
         rows = _read_records(held_out, limit)
         about = f"{len(rows):,} held-out rows of pretraining"
@@ -98,17 +96,25 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     return Text([row.astype(np.int32) for row in rows], counts, about)
 
 
-def _records_of(inspector: Inspector, pattern: str) -> list[str]:
+def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
+    """Returns the training and held-out record files of the run that exist."""
     flags = inspector.flags
-    held_out = flags.get("eval_records") if pattern == pipeline.HELD_OUT else ()
     built = [flags.get("data_dir") or inspector.folder / DATA]
-    places = held_out or flags.get("records") or built
-    found = [Path(path) for place in places for path in glob.glob(str(place))]
-    # Held-out files may have any name; others are beside the training files.
-    named = {path for path in found if held_out and path.is_file()}
-    folders = {path if path.is_dir() else path.parent for path in {*found} - named}
-    inside = {path for folder in folders for path in folder.glob(pattern)}
-    return sorted(map(str, named | inside))
+    matches = _existing(flags.get("records") or built, pipeline.TRAINING)
+    # A glob over a folder of records matches its held-out files, too.
+    train = [path for path in matches if not Path(path).name.startswith("eval-")]
+    if flags.get("eval_records"):
+        return train, _existing(flags["eval_records"], pipeline.HELD_OUT)
+    folders = sorted({os.path.dirname(path) for path in train})
+    return train, [x for each in folders for x in paths.inside(each, pipeline.HELD_OUT)]
+
+
+def _existing(places: Sequence[str | Path], in_folder: str) -> list[str]:
+    files: list[str] = []
+    for place in places:
+        with contextlib.suppress(UserError):
+            files += pipeline.expand_files([place], in_folder=in_folder)
+    return files
 
 
 def _read_records(shards: Sequence[str], limit: int) -> list[np.ndarray]:
@@ -157,7 +163,7 @@ class Subject:
         ]
 
     def files(self, name: Literal["errors", "tagged"]) -> tuple[str, ...]:
-        """Returns the files of a flag, by default a sample that ships."""
+        """Returns the files of a flag, by default a shipped sample."""
         given = getattr(self.config, name)
         if not given:
             given = (_sample(name),)

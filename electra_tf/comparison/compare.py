@@ -46,7 +46,7 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
 
     jobs = plan.jobs(ready, store)
     if jobs:
-        log(f"{len(jobs)} runs are left to do or to probe; logs: log.txt in each")
+        log(f"{len(jobs)} runs are to be trained or probed; each writes a {LOG}")
     signal = run_jobs(jobs, store, config.workers, log, write)
     log(write())
     if signal:
@@ -92,7 +92,7 @@ def run_jobs(
 
 
 class _Pool:
-    """The running processes; each has the thread that waits for it."""
+    """The worker processes. One thread waits for each of them."""
 
     def __init__(self, store: Store, workers: int):
         self._store, self._workers = store, workers

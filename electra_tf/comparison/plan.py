@@ -192,8 +192,8 @@ def _scaled(system: System, budget: float, step_cost: float) -> System:
         return System(system.name, fields.from_flat(flat, PretrainConfig))
     except ValueError as error:
         raise UserError(
-            f"--system={system.name} does not fit into the {steps} steps that the "
-            f"budget buys: {error}"
+            f"--system={system.name} does not fit into the {steps} steps of its "
+            f"budget: {error}"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Scores of all runs, with the tables of ``table.md`` and the figure ``scores.png``.
 
-Systems below a threshold of pretraining progress are not ranked: they have learned
-little more than token frequencies, and a probe measures how fast words are memorized.
+Systems below a threshold of pretraining progress are not ranked. They have learned
+little more than token frequencies, so a probe would measure memorization of words.
 """
 
 import dataclasses
@@ -65,9 +65,8 @@ class Scores:
     def below(self) -> dict[str, str]:
         """Systems below the threshold, with their mean AUC or gain in nats.
 
-        Systems without held-out AUC over replaceable tokens and without masked LM loss
-        have no threshold, like rows of older versions. Electric has no threshold: even
-        optimal energies cannot separate noise that is as likely as text.
+        Rows of older versions have neither metric, and thus no threshold. Electric has
+        none either: even optimal energies cannot separate noise as likely as text.
         """
         config, values = self.plan.config, {}
         for system in self.plan.systems:
@@ -125,7 +124,7 @@ def markdown(plan: Plan, store: Store) -> str:
     cost = plan.flops(reference)[config.flops_rule]
     share = {
         "flops": f"{cost:.3g} FLOPs (rule: {config.flops_rule})",
-        "steps": f"{reference.config.run.num_train_steps:,} steps, whatever they cost",
+        "steps": f"{reference.config.run.num_train_steps:,} steps, at different FLOPs",
     }[config.equal]
     sizes = reference.config.encoder
     heading = (
@@ -191,10 +190,10 @@ def _below_threshold(scores: Scores) -> str:
     below = ", ".join(f"{system} ({value})" for system, value in scores.below.items())
     return (
         f"**Below threshold: {below}.** A discriminator needs an AUC of "
-        f"{config.threshold_auc:g} over the tokens that can be replaced, a masked LM "
-        f"{config.threshold_nats:g} nats below the best trivial predictor "
-        "(--threshold_auc, --threshold_nats). These systems are not ranked: use "
-        "a larger --budget."
+        f"{config.threshold_auc:g} over the tokens that can be replaced "
+        f"(--threshold_auc), a masked LM {config.threshold_nats:g} nats below the best "
+        "trivial predictor (--threshold_nats). These systems are not ranked: use a "
+        "larger --budget."
     )
 
 

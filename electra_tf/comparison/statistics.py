@@ -24,7 +24,7 @@ class Difference:
 
     ``low`` and ``high`` bound the bootstrap interval. The p-values are two-sided:
     ``p_permutation`` flips signs and is at least 2 / 2**pairs; ``p_t`` is from the
-    paired t-test. Without pairs ``mean`` is NaN; below two pairs all other numbers are.
+    paired t-test. Without pairs ``mean`` is NaN. Below two pairs all others are NaN.
     """
 
     pairs: int

@@ -21,7 +21,7 @@ RESULTS = "results.jsonl"
 SETTINGS = "ladder.json"
 RUNS = "runs"
 ENCODER = "encoder.keras"
-# The share of a run after which it is probed. Earlier versions probed others, too.
+# Fraction of a run after which it is probed. Earlier versions also had lower ones.
 END = 1.0
 _ABSENT = "(absent)"
 _KEY = ("kind", "system", "seed", "point", "probe")
@@ -104,7 +104,7 @@ class Store:
                 f"{path} was written with other settings:\n  "
                 + "\n  ".join(lines)
                 + "\nUse the old values to resume, another --output_dir for a new "
-                "comparison, or --overwrite to delete the results that they made."
+                "comparison, or --overwrite to delete their results."
             )
         kept = {
             where: row

@@ -62,7 +62,7 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
         emit({**identity(part), **row, **times})
         if is_run and "failure" in row:
             return 0
-        # Only now: without them, a run that is not in the results starts again.
+        # After the row is written: without these files, an unfinished run starts anew.
         for name in _WORK_FILES if is_run else ():
             files.remove(Path(job["folder"], name))
     return 0

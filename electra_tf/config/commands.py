@@ -6,6 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from electra_tf.config.fields import MAX_SEED, Group, field, require
 
+_FINE_TUNED = "Folder of a fine-tuning run, or a SavedModel."
+_PRETRAINED = "Folder of a pretraining run or of an import; or mini."
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig(Group):
@@ -24,13 +27,9 @@ class PredictConfig(Group):
     predictions of the same name get the prefix "predicted_".
     """
 
-    model: str | None = field(
-        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
-    )
+    model: str | None = field(None, _FINE_TUNED, required=True)
     text_pair: str | None = field(None, "Second text of every pair.")
-    context: str | None = field(
-        None, "Paragraph of the questions, which are the texts."
-    )
+    context: str | None = field(None, "Paragraph; the texts are questions about it.")
     input: str | None = field(
         None,
         "Table to predict: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
@@ -67,9 +66,7 @@ class EvaluateConfig(Group):
     Prints the metrics of the task, as fine-tuning does for --eval.
     """
 
-    model: str | None = field(
-        None, "Folder of a fine-tuning run, or a SavedModel.", required=True
-    )
+    model: str | None = field(None, _FINE_TUNED, required=True)
     input: str | None = field(
         None, "Table with labels: .csv, .tsv or .jsonl, also with .gz.", required=True
     )
@@ -96,9 +93,7 @@ class InspectConfig(Group):
     [MASK].
     """
 
-    model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
-    )
+    model: str | None = field(None, _PRETRAINED, required=True)
     corrupt: bool = field(False, "The generator replaces tokens first.")
     fill: bool = field(False, "Fill each [MASK] with the generator.")
     mask_rate: float | None = field(
@@ -110,7 +105,7 @@ class InspectConfig(Group):
     )
     seed: int = field(0, "Seed of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
-    html: str | None = field(None, "HTML page to write, too.")
+    html: str | None = field(None, "Also write this HTML page.")
     overwrite: bool = field(False, "Replace an existing file.")
     json: bool = field(False, "Print one JSON object per text.")
 
@@ -151,9 +146,7 @@ class ScoreConfig(Group):
         "vocab_file": None,
     }
 
-    model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
-    )
+    model: str | None = field(None, _PRETRAINED, required=True)
     data: tuple[str, ...] = field(
         (), "Minimal pairs: JSON lines, or folders of .jsonl files."
     )
@@ -167,22 +160,22 @@ class ScoreConfig(Group):
     overwrite: bool = field(False, "Replace existing files.")
     method: Literal["auto", "detection", "energy", "masked_lm"] = field(
         "auto",
-        "detection: log P(original) of the discriminator; energy: of Electric; "
-        "masked_lm: log-probabilities of the generator or masked LM, one pass per "
-        "token; auto: by the objective of the run.",
+        "detection: log P(original) of the discriminator; energy: negative "
+        "energies of Electric; masked_lm: log-probabilities of the generator or masked "
+        "LM, one pass per token; auto: by the objective of the run.",
     )
     by: Literal["sum", "mean", "worst"] = field(
         "sum", "Aggregate of the token scores: sum, mean or, for --input, the minimum."
     )
     limit: int | None = field(
         None,
-        "Pairs to read of each file of --data; default: all.",
+        "Pairs to read from each file of --data; default: all.",
         min=1,
         only_with="data",
     )
     weight: float | None = field(
         None,
-        "Weight of the model's score of --input; default: tuned on references.",
+        "Weight of the model's score; default: tuned on the references of --input.",
         min=0,
         only_with="input",
     )
@@ -222,25 +215,23 @@ class AnalyzeConfig(Group):
           --text=my_text/ --only=calibration
 
     Trains only linear probes. Writes report.html, which works offline, and report.json.
-    Without data, small samples show how the parts look. Parts that fail for their data
-    are skipped with a note. Needs the extra `analysis`.
+    Without data, small samples show how the parts look. A part without suitable data is
+    skipped with a note. Needs the extra `analysis`.
 
     calibration: P(replaced) against the fraction of replaced tokens, on text corrupted
-    by its generator, a unigram and a uniform one.
-    errors: detection of the wrong words of --errors.
-    bias: P(replaced) of the original tokens of --tagged, by part of speech, frequency
-    and piece, beside the generator's accuracy.
-    representations: layers and linear probes on --tagged, also of --encoders;
-    the only part for masked LMs and Electric.
+    by its own, a unigram and a uniform generator.
+    errors: detection of wrong words in --errors.
+    bias: P(replaced) of original tokens in --tagged by part of speech, frequency and
+    piece, with the generator's accuracy.
+    representations: layers and linear probes on --tagged, also of --encoders. It is
+    the only part that supports masked LMs and Electric.
     """
 
-    model: str | None = field(
-        None, "Folder of a pretraining run or of an import; or mini.", required=True
-    )
+    model: str | None = field(None, _PRETRAINED, required=True)
     output: str | None = field(None, "Folder to write the report to.", required=True)
     overwrite: bool = field(False, "Replace an existing report.")
     only: tuple[str, ...] = field(
-        (), f"Parts: {', '.join(PARTS)}. Default: all that have their data."
+        (), f"Parts: {', '.join(PARTS)}. Default: all parts with data."
     )
     text: tuple[str, ...] = field(
         (),
@@ -250,17 +241,17 @@ class AnalyzeConfig(Group):
     limit: int = field(1_000, "Maximum rows of text.", min=2)
     errors: tuple[str, ...] = field(
         (),
-        "Sentences with marked errors: M2 (.m2), columns of words and c or i, minimal "
-        "pairs as BLiMP's (.jsonl, or a folder).",
+        "Sentences with marked errors: M2 (.m2), columns of words and labels, c "
+        "(correct) or i (incorrect), or BLiMP's minimal pairs (.jsonl, or a folder).",
     )
     tagged: tuple[str, ...] = field(
         (),
         "Sentences with parts of speech: CoNLL-U (UPOS), or columns of words and tags.",
     )
     encoders: tuple[str, ...] = field(
-        (), "Folders of other encoders, beside the model's."
+        (), "Folders of further encoders to compare with the model's."
     )
-    sentences: int = field(300, "Maximum sentences of each of these files.", min=4)
+    sentences: int = field(300, "Maximum sentences per file.", min=4)
     seed: int = field(0, "Seed of corruptions and splits.", min=0, max=MAX_SEED)
     batch_size: int = field(32, "Rows per batch.", min=1)
 
@@ -325,8 +316,8 @@ class ConvertConfig(Group):
     )
     only: Literal["discriminator", "generator"] | None = field(
         None,
-        "Leave the other tower out. Of a fine-tuned model, and of objectives other "
-        "than replaced tokens, discriminator is the encoder without its head.",
+        "Leave the other tower out. For a fine-tuned model, or an objective other than "
+        "replaced token detection, discriminator is the encoder without its head.",
     )
     pair: bool | None = field(
         None,
@@ -335,8 +326,8 @@ class ConvertConfig(Group):
     )
     num_heads: int | None = field(
         None,
-        "Attention heads of the discriminator, or of a lone generator, which shapes do "
-        "not determine; default: config file, or hidden size // 64.",
+        "Attention heads of the discriminator, or of a lone generator. Shapes do not "
+        "determine them. Default: config file, or hidden size // 64.",
         min=1,
     )
     vocab_file: str | None = field(
@@ -344,20 +335,20 @@ class ConvertConfig(Group):
     )
     trained_length: int | None = field(
         None,
-        "Positions that were trained; fine-tuning warns beyond. Default: by the "
-        "source, or the whole position table.",
+        "Number of trained positions; fine-tuning warns about longer rows. Default: "
+        "the source's, or the whole position table.",
         min=1,
     )
-    lower_case: bool | None = field(None, "Override the source.")
-    strip_accents: bool | None = field(None, "Override the source.")
+    lower_case: bool | None = field(None, "Lower-case text; default: the source's.")
+    strip_accents: bool | None = field(None, "Strip accents; default: the source's.")
     float16: bool = field(
         False, "Store 16-bit weights, in half the space (electra_tf, hugging_face)."
     )
     overwrite: bool = field(False, "Replace an earlier conversion.")
     push_to_hub: str | None = field(
         None,
-        "owner/name: repository on the Hugging Face hub to upload the export to "
-        "(hugging_face), with the token of its client (HF_TOKEN, hf auth login).",
+        "owner/name: Hugging Face hub repository to upload the export to "
+        "(hugging_face). The hub's client authenticates (HF_TOKEN, hf auth login).",
     )
     private: bool = field(
         False,

@@ -52,7 +52,7 @@ class CompareConfig(Group):
     pairs: tuple[str, ...] = field(
         (),
         "A probe without training: 'NAME: FLAGS' of electra-tf score, such as "
-        "'blimp: --data={data}/blimp'. Once for each.",
+        "'blimp: --data={data}/blimp'. Once for each probe.",
         repeated=True,
     )
     data_root: str = field(
@@ -60,7 +60,7 @@ class CompareConfig(Group):
     )
     output_dir: str = field("runs/compare", "Output folder.")
     budget: str = field(
-        "electra:1000", "SYSTEM:STEPS: every run gets the FLOPs of these steps."
+        "electra:1000", "SYSTEM:STEPS; every run gets the FLOPs of these steps."
     )
     equal: Literal["flops", "steps"] = field(
         "flops",
@@ -84,19 +84,20 @@ class CompareConfig(Group):
     )
     threshold_auc: float = field(
         0.65,
-        "Minimum AUC over replaceable held-out tokens of a ranked discriminator; 0: "
-        "none.",
+        "Minimum AUC of a discriminator over replaceable held-out tokens, below which "
+        "it is not ranked; 0: none.",
         min=0,
         below=1,
     )
     threshold_nats: float = field(
         0.3,
-        "Minimum gain of a ranked masked LM over the best trivial predictor, in nats.",
+        "Minimum gain of a masked LM over the best trivial predictor, in nats, below "
+        "which it is not ranked.",
         min=0,
     )
     workers: int = field(
         1,
-        "Runs at a time, each in a process of its own with its share of the cores.",
+        "Parallel runs, each in a separate process with a share of the cores.",
         min=1,
     )
     overwrite: bool = field(

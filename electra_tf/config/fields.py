@@ -110,7 +110,7 @@ def _literals(group: type) -> dict[str, tuple[str, ...]]:
     # The literal of ``Literal[...] | None`` is inside.
     return {
         name: typing.get_args(each)
-        for name, hint in typing.get_type_hints(group).items()
+        for name, hint in hints(group).items()
         for each in (hint, *typing.get_args(hint))
         if typing.get_origin(each) is Literal
     }
@@ -192,6 +192,13 @@ def fields(config_class: type) -> Iterator[tuple[str | None, dataclasses.Field]]
     for name, group in groups(config_class):
         for leaf in dataclasses.fields(group):
             yield name, leaf
+
+
+@functools.cache
+def hints(config_class: type) -> dict[str, Any]:
+    """Returns the type annotations of all fields by name."""
+    every = (typing.get_type_hints(group) for _, group in groups(config_class))
+    return {name: hint for own in every for name, hint in own.items()}
 
 
 def to_flat(config: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class FinetuneRunConfig(Group):
     )
     seeds: int = field(1, "Number of runs, with seeds seed, seed + 1, ...", min=1)
     seed: int = field(
-        0, "First seed, of head, data order and dropout.", min=0, max=MAX_SEED
+        0, "First seed; it sets head, data order and dropout.", min=0, max=MAX_SEED
     )
     init: Literal["pretrained", "random"] = field(
         "pretrained", "random: random weights, to measure the effect of pretraining."
@@ -66,7 +66,7 @@ class FinetuneRunConfig(Group):
         "none", "Compute dtype of training; scores are always float32."
     )
     distribution: Literal["none", "mirrored"] = field(
-        "none", "mirrored: train on all devices of this machine, a share of rows each."
+        "none", "mirrored: train on all devices of this machine, which share the rows."
     )
     eval_batch_size: int = field(
         64, "Rows per batch when predicting.", min=1, resumable=True
@@ -85,8 +85,8 @@ class FinetuneRunConfig(Group):
     )
     max_score_loss: float = field(
         0.4,
-        "Most points of the main score on the evaluation data that an int8 file may "
-        "lose against float32; a larger loss is an error.",
+        "Maximum loss of an int8 file against float32, in points of the main score on "
+        "the evaluation data; a larger loss is an error.",
         min=0,
         resumable=True,
         only_with="export_precision=int8",
@@ -133,7 +133,7 @@ class FinetuneDataConfig(Group):
     train: str | None = field(
         None,
         "Your training table: .csv, .tsv or .jsonl. For tagging also CoNLL columns and "
-        ".conllu, for squad1 and squad2 .json, several with commas between them.",
+        ".conllu, for squad1 and squad2 .json; separate several files with commas.",
         resumable=True,
     )
     eval: str | None = field(
@@ -187,7 +187,9 @@ class FinetuneDataConfig(Group):
     lower_case: bool | None = field(
         None, "Lower-case the text; default: by config.json beside the model."
     )
-    strip_accents: bool | None = field(None, "Strip accents; default: likewise.")
+    strip_accents: bool | None = field(
+        None, "Strip accents; default: by config.json beside the model."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,7 +216,7 @@ class TaggingConfig(Group):
         only_with=_TAGGING,
     )
     tag_column: str | None = field(
-        None, "Column of the tags, likewise.", only_with=_TAGGING
+        None, "Column of the tags, as for word_column.", only_with=_TAGGING
     )
 
 
@@ -243,8 +245,8 @@ class QuestionAnsweringConfig(Group):
     )
     answerability: Literal["task", "on", "off"] = field(
         "task",
-        "Whether the model predicts if a question has an answer; default: for squad2. "
-        "The original code does for squad1, too.",
+        "Whether the model predicts if a question has an answer. task: for squad2; the "
+        "original code does so for squad1, too.",
         only_with=_QUESTIONS,
     )
     null_threshold: float = field(
@@ -284,7 +286,8 @@ class RecipeConfig(Group):
         0.1, "Share of the steps that warm up.", min=0, below=1
     )
     lr_schedule: Literal["product", "sequential"] = field(
-        "product", "As in pretraining: warm-up times decay, or one after the other."
+        "product",
+        "product: warm-up times decay; sequential: decay begins after the warm-up.",
     )
     clip_norm: float = field(
         1.0, "Maximum global norm of the gradients.", above=0, max=math.inf
@@ -298,7 +301,7 @@ class RecipeConfig(Group):
         0.1, "Dropout of the encoder, independent of pretraining.", min=0, below=1
     )
     attention_dropout: float = field(
-        0.1, "Dropout of attention probabilities, likewise.", min=0, below=1
+        0.1, "Dropout of attention probabilities in fine-tuning.", min=0, below=1
     )
     head_dropout: float = field(0.1, "Dropout before the linear layer.", min=0, below=1)
     pooling: Literal["cls", "mean", "layers"] = field(
@@ -320,7 +323,7 @@ class RecipeConfig(Group):
         only_with="init=pretrained",
     )
     early_stopping_patience: int = field(
-        0, "Stop after so many epochs without a better main score; 0: never.", min=0
+        0, "Epochs without a better main score before an early stop; 0: never.", min=0
     )
     keep: Literal["last", "best"] = field(
         "last",

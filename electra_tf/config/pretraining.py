@@ -99,7 +99,7 @@ class RunConfig(Group):
         require(
             not (self.mixed_precision == "float16" and self.distribution != "none"),
             "--mixed_precision=float16 works on one device only (Keras's loss "
-            "scaling looks at one replica's gradients): use bfloat16.",
+            "scaling uses one replica's gradients): use bfloat16.",
         )
 
 
@@ -132,8 +132,8 @@ class MaskingConfig(Group):
 
     masking: Literal["static", "dynamic"] = field(
         "static",
-        "static: a record is masked in the same ten ways, pass after pass; "
-        "dynamic: differently in every pass.",
+        "static: each record has ten masks, which the passes use in turn; dynamic: "
+        "every pass draws new masks.",
     )
     mask_rate: float = field(0.15, "Share of a row's tokens to mask.", above=0, max=1)
     mask_rule: Literal["electra", "bert"] = field(
@@ -150,9 +150,9 @@ class MaskingConfig(Group):
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
     ] = field(
         "tokens",
-        "Exactly mask_rate of the tokens, whole words, spans of words (SpanBERT), "
-        "rare tokens more often (a token that occurs n times with weight "
-        "(n + 1)^-0.5), or the original's draws with replacement.",
+        "Exactly mask_rate of the tokens: single ones, whole words, spans of words "
+        "(SpanBERT), or rare ones more often (weight (n + 1)^-0.5 for n occurrences). "
+        "with_replacement: the original's draws.",
     )
 
 
@@ -206,8 +206,8 @@ class EncoderConfig(Group):
         )
 
 
-# Conditions (`only_with`) of flags that need a trained generator, and of flags that
-# change the distribution of the samples, which the loss of Electric contains.
+# Conditions (`only_with`) of flags that need a generator with a network, and of flags
+# that change the distribution of samples, which Electric's loss contains.
 _NETWORK = "objective!=mlm,generator!=unigram|uniform"
 _SAMPLER = "objective!=mlm|electric"
 
@@ -243,8 +243,8 @@ class GeneratorConfig(Group):
     )
     temperature_steps: int | None = field(
         None,
-        "linear: updates until final_temperature; exponential: the time constant, "
-        "updates until 37 % of the way are left.",
+        "linear: updates until final_temperature; exponential: the time constant, the "
+        "updates after which 37 % of the change are left.",
         min=1,
         only_with=_SAMPLER,
     )
@@ -258,8 +258,8 @@ class GeneratorConfig(Group):
     )
     sampling_dropout: bool = field(
         True,
-        "Sample with the generator's dropout on, as the original; off costs one more "
-        "forward pass of a generator that is trained.",
+        "Sample with the generator's dropout on, as the original; off needs one "
+        "more forward pass if the generator is trained.",
         only_with=f"{_NETWORK},{_SAMPLER}",
     )
 
@@ -321,13 +321,13 @@ class TrainingConfig(Group):
     )
     adversarial_start: int = field(
         0,
-        "reinforce, gumbel: updates of maximum likelihood only, at first.",
+        "reinforce, gumbel: initial updates by maximum likelihood only.",
         min=0,
         only_with="training=reinforce|gumbel",
     )
     adversarial_steps: int = field(
         0,
-        "reinforce, gumbel: updates from there until adversarial_weight; 0: at once.",
+        "reinforce, gumbel: updates from there to adversarial_weight; 0: at once.",
         min=0,
         only_with="training=reinforce|gumbel",
     )
@@ -347,7 +347,7 @@ class TrainingConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Group):
-    """AdamW of the original code."""
+    """Optimizer: AdamW of the original code."""
 
     learning_rate: float = field(5e-4, "Peak learning rate.", above=0)
     warmup_steps: int = field(10_000, "Steps of linear warm-up.", min=0)

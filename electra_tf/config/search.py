@@ -1,7 +1,6 @@
 """Search space of ``--search``: hyperparameters and their ranges or values."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,20 +26,25 @@ class Axis:
         return self.low <= value <= self.high and (value % 1 == 0 or not self.is_whole)
 
 
-# Searchable fine-tuning flags: the default axis as a function of the flag's value.
-_DEFAULTS = {
-    "learning_rate": lambda x: Axis("", x / 5, x * 5, is_log=True),
-    "epochs": lambda x: Axis(
-        "", max(1, round(x / 3)), max(2, round(x * 3)), is_log=True, is_whole=True
-    ),
-    "dropout": lambda x: Axis("", 0.0, max(0.3, x)),
-    "attention_dropout": lambda x: Axis("", 0.0, max(0.3, x)),
-    "head_dropout": lambda x: Axis("", 0.0, max(0.3, x)),
-    "layerwise_decay": lambda x: Axis("", min(0.6, x), max(1.0, x)),
-    "weight_decay": lambda x: Axis("", 0.0, max(0.1, x)),
-    "warmup_proportion": lambda x: Axis("", 0.0, max(0.3, x)),
-    "seed": lambda x: Axis("", x, x + 9, is_whole=True),
-}
+# Searchable fine-tuning flags.
+_NAMES = (
+    *("learning_rate", "epochs", "dropout", "attention_dropout", "head_dropout"),
+    *("layerwise_decay", "weight_decay", "warmup_proportion", "seed"),
+)
+
+
+def _default_axis(name: str, value: float) -> Axis:
+    """Returns the axis without a given range or values, around the flag's value."""
+    if name == "learning_rate":
+        return Axis(name, value / 5, value * 5, is_log=True)
+    if name == "epochs":
+        low, high = max(1, round(value / 3)), max(2, round(value * 3))
+        return Axis(name, low, high, is_log=True, is_whole=True)
+    if name == "layerwise_decay":
+        return Axis(name, min(0.6, value), max(1.0, value))
+    if name == "seed":
+        return Axis(name, value, value + 9, is_whole=True)
+    return Axis(name, 0.0, max(0.1 if name == "weight_decay" else 0.3, value))
 
 
 def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
@@ -51,9 +55,9 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
     """
     name, equals, given = text.partition("=")
     require(
-        name in _DEFAULTS,
-        f"--search={text}: {name} cannot be searched.{did_you_mean(name, _DEFAULTS)} "
-        f"Allowed are {', '.join(_DEFAULTS)}.",
+        name in _NAMES,
+        f"--search={text}: {name} cannot be searched.{did_you_mean(name, _NAMES)} "
+        f"Allowed are {', '.join(_NAMES)}.",
     )
     if not equals:
         return name, (), True
@@ -62,13 +66,11 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
         numbers = tuple(map(float, given.split(":" if is_range else "/")))
     except ValueError:
         numbers = ()
-    least = 0 if name in ("learning_rate", "epochs") else -math.inf
     has_length = (
         len(numbers) == 2 if is_range else len(set(numbers)) == len(numbers) > 1
     )
     require(
         has_length
-        and all(least < number < math.inf for number in numbers)
         and (not is_range or numbers[0] < numbers[1])
         and (name != "seed" or all(number % 1 == 0 for number in numbers)),
         f"--search={text}: {name}= needs a range with the smaller end first, such as "
@@ -82,7 +84,7 @@ def axes(texts: tuple[str, ...], own: Mapping[str, Any]) -> list[Axis]:
     result = []
     for text in texts:
         name, numbers, is_range = parse_axis(text)
-        axis = dataclasses.replace(_DEFAULTS[name](own[name]), name=name)
+        axis = _default_axis(name, own[name])
         if numbers and is_range:
             low, high = numbers
             whole = axis.is_whole and low % 1 == high % 1 == 0

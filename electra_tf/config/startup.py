@@ -141,7 +141,7 @@ def _root() -> Path | None:
 
 
 def _key(flags: str, version: str) -> str:
-    """Returns a hash of everything except the program that compiled code depends on."""
+    """Returns a hash of the machine, version and flags that determine compiled code."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
         names = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")

@@ -328,7 +328,7 @@ def _batch_maker(
         batch = derive_inputs(padded, mask, sep_id)
         batch.update(masking(padded, mask, keys, step))
         batch = {name: filled(batch[name]) for name in PRETRAINING}
-        check_batch(PRETRAINING, batch)
+        check_batch(batch)
         return batch
 
     return make_batch

@@ -1,7 +1,4 @@
-"""Folder of a fine-tuning run and its files.
-
-Files with other names are never deleted.
-"""
+"""Folder of a fine-tuning run and its files."""
 
 import dataclasses
 import math
@@ -124,7 +121,7 @@ class FinetuningFolder:
     ) -> None:
         """Creates the folder, deletes outputs except ``keep``, and describes the run.
 
-        ``trained_length`` is the encoder's before the run, or None.
+        ``trained_length`` is the number of positions trained before the run, or None.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
@@ -230,7 +227,7 @@ class FinetuningFolder:
         return self.path / CHECKPOINTS
 
     def state(self, seed: int) -> Path:
-        """Folder of the checkpoints of a seed or trial in training."""
+        """Checkpoint folder of a seed or trial in training."""
         return self.checkpoints / f"seed-{seed}"
 
     def weights(self, seed: int) -> Path:
@@ -244,10 +241,7 @@ class FinetuningFolder:
         return sorted(results, key=lambda result: result["seed"])
 
     def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
-        """Saves the result of a finished seed.
-
-        Deletes its checkpoints, and all trained weights except the ``best`` seed's.
-        """
+        """Saves a seed's result; keeps no checkpoint and only the ``best`` weights."""
         files.write_json(self.checkpoints / f"done-{result['seed']}.json", result)
         files.remove(self.state(result["seed"]))
         for path in self.checkpoints.glob("weights-*"):

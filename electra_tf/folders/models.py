@@ -25,7 +25,7 @@ HUGGING_FACE_FILES = ("model.safetensors", "pytorch_model.bin")
 
 # Keras's format, or float16 weights with Keras's config of the model.
 KERAS, HALVES = ".keras", ".safetensors"
-# Maximum compression ratios: Keras does not compress, float32 weights hardly can be.
+# Maximum compression ratios. Keras does not compress; float32 hardly compresses.
 _MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
 # Minimum bytes of a weight, and of an HDF5 variable with its header.
 _WEIGHT, _HDF5_VARIABLE = 2, 256
@@ -80,7 +80,7 @@ def _register_classes() -> None:
 
 
 def to_half(array: np.ndarray, name: str) -> np.ndarray:
-    """Returns an array as float16; raises ValueError, with its name, if one exceeds."""
+    """Converts to float16; raises ValueError with the name if a value is too large."""
     if np.abs(array).max(initial=0) > np.finfo(np.float16).max:
         raise UserError(f"{name} has values that float16 cannot hold.")
     return array.astype(np.float16)
@@ -144,9 +144,9 @@ def check_archive(path: Path) -> dict[str, Any]:
 def check_sizes(
     description: dict[str, Any], held: int, variables: int | None = None
 ) -> None:
-    """Raises ValueError if layers need over ``held`` bytes or more variables.
+    """Raises ValueError if the layers need over ``held`` bytes or ``variables``.
 
-    ``variables`` defaults to the most that an HDF5 file of this size can hold.
+    ``variables`` defaults to the maximum of an HDF5 file of this size.
     """
     fewest, blocks = 0, 0
     variables = held // _HDF5_VARIABLE if variables is None else variables

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import hashlib
 import math
 import subprocess
-import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +97,8 @@ class PretrainingFolder:
         if "clip_norm" in flags and flags["clip_norm"] is None:
             # JSON has no infinity.
             flags["clip_norm"] = math.inf
-        known = {name: hint for name, hint in _flag_types().items() if name in flags}
+        hints = fields.hints(PretrainConfig).items()
+        known = {name: hint for name, hint in hints if name in flags}
         files.check_shape(flags, known, f"{self.path / CONFIG} is damaged: config")
         return flags
 
@@ -134,7 +133,7 @@ class PretrainingFolder:
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: Iterable[str] = ()
     ) -> bool:
-        """Whether the folder has settings; arguments and errors of ``check_same``."""
+        """Whether the folder has settings; see ``check_same`` for the errors."""
         flags = self.flags
         pieces = ("distribution", "none"), ("gradient_accumulation_steps", 1)
         if "random_keys" not in self.settings and any(
@@ -211,7 +210,7 @@ class PretrainingFolder:
         return models.load(self.model_path(name), kind, hint)
 
     def check_hash(self, vocabulary: Vocabulary) -> None:
-        """Raises ValueError if this is not the training vocabulary, if it is known."""
+        """Raises ValueError if config.json has the SHA-256 of another vocabulary."""
         if self.vocabulary_sha256 not in (None, vocabulary.sha256):
             raise UserError(
                 f"{self.path / VOCABULARY} does not have the SHA-256 in "
@@ -231,10 +230,7 @@ class PretrainingFolder:
         self.check_hash(vocabulary)
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
-        """Saves models by name.
-
-        Float16 files (``halves``) omit an encoder that another network contains.
-        """
+        """Saves models; ``halves`` omits an encoder that another network contains."""
         suffix = models.HALVES if halves else models.KERAS
         for name, model in by_name.items():
             if not (halves and name == "encoder" and len(by_name) > 1):
@@ -341,15 +337,6 @@ def _commit() -> str | None:
     return answer.stdout.strip() or None
 
 
-@functools.cache
-def _flag_types() -> dict[str, Any]:
-    return {
-        leaf.name: typing.get_type_hints(group)[leaf.name]
-        for _, group in fields.groups(PretrainConfig)
-        for leaf in dataclasses.fields(group)
-    }
-
-
 def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     """Returns the fine-tuning flags that an encoder's folder recommends, or {}.
 
@@ -359,7 +346,7 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     path = named(encoder)
     path = (path.parent if path.is_file() else path) / RECIPE
     flags = files.read_json(path, default={})
-    hints = typing.get_type_hints(RecipeConfig)
+    hints = fields.hints(RecipeConfig)
     if unknown := sorted(flags.keys() - hints.keys()):
         raise UserError(f"{path} is damaged: {unknown[0]} is not a flag of a recipe.")
     files.check_shape(flags, {name: hints[name] for name in flags}, str(path))

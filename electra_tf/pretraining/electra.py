@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import PRETRAINING, check_batch, encoder_inputs
+from electra_tf.features import check_batch, encoder_inputs
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import fold_in
 from electra_tf.pretraining.base import (
@@ -174,7 +174,7 @@ class Electra(PretrainingModel):
 
     def _corrupt(self, batch: Batch, seed: tf.Tensor, training: bool) -> Corrupted:
         """Checks and corrupts a batch; updates ``sampled_accuracy``."""
-        check_batch(PRETRAINING, batch)
+        check_batch(batch)
         corrupted = self.corrupt(batch, seed=seed, training=training)
         is_right = corrupted.sampled_ids == batch["masked_lm_ids"]
         self._sampled_accuracy.update_state(is_right, batch["masked_lm_weights"])

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.features import PRETRAINING, check_batch
+from electra_tf.features import check_batch
 from electra_tf.layers import MaskedLMHead, losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import known_shape
@@ -71,7 +71,7 @@ class Generator(PretrainingModel):
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
         """Returns the cross-entropy of the predicted tokens."""
-        check_batch(PRETRAINING, batch)
+        check_batch(batch)
         predicted = self.predictions(batch, training=training, seed=seed)
         return [self.loss_of(predicted, batch, totals, self._likelihood)]
 

@@ -17,7 +17,6 @@ from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.runs import scores
 from electra_tf.tasks.metrics import wilson
 from electra_tf.tasks.tables import read_text
@@ -51,9 +50,7 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     Raises ValueError for invalid data, models or methods, OSError for missing files.
     """
     pairs = read_pairs(config.data, config.limit)
-    folder = PretrainingFolder(named(config.model))
-    tokenizer = folder.tokenizer(log)
-    method, model = scores.load(folder, config.method)
+    method, model, tokenizer = scores.load(config, log)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     token_scores = scores.token_scores(method, model, tokenizer, texts, log=log)

@@ -125,7 +125,7 @@ def prepare(
     # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution)
     config = warm_start.completed(config, log)
-    for warning in validation.warnings(config):
+    for warning in validation.warnings(config).values():
         log(f"warning: {warning}")
     folder = PretrainingFolder(Path(config.run.model_dir))
     data_dir = None

@@ -8,8 +8,6 @@ A higher score means that the token fits better:
 * ``masked_lm``: log p of the token with only this token masked (Salazar et al., 2020),
   from one pass per token.
 
-``replaced`` has the opposite sign: the discriminator's logit of a replaced token.
-
 Letters: B rows, S tokens, V vocabulary.
 """
 
@@ -21,11 +19,12 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.cli import Log
+from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
-from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.pretraining import EnergyModel, MaskedLM, ReplacedTokenDetector
 
 _CLASSES = {
@@ -35,12 +34,14 @@ _CLASSES = {
 }
 
 
-def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
-    """Returns the method ("auto" follows the run's objective) and its model.
+def load(config: ScoreConfig, log: Log) -> tuple[str, keras.Model, WordPiece]:
+    """Returns the method ("auto" follows the run's objective), model and tokenizer.
 
     Raises ValueError if the model does not support it or has another vocabulary,
     OSError if the model is missing.
     """
+    folder, method = PretrainingFolder(named(config.model)), config.method
+    tokenizer = folder.tokenizer(log)
     is_masked = method == "masked_lm"
     is_masked |= method == "auto" and not folder.has_model("discriminator")
     name = "generator" if is_masked else "discriminator"
@@ -54,7 +55,7 @@ def load(folder: PretrainingFolder, method: str) -> tuple[str, keras.Model]:
     for kind, cls in _CLASSES.items():
         if isinstance(model, cls) and method in ("auto", kind):
             folder.check_vocabulary(name, model.encoder)
-            return kind, model
+            return kind, model, tokenizer
     raise UserError(
         f"{path} holds a {type(model).__name__}, which does not score tokens by "
         f"--method={method}: choose another --method, such as masked_lm."
@@ -140,8 +141,6 @@ def _scorer(method: str, model: keras.Model, mask_id: int) -> Callable:
     def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         if method == "detection":
             return tf.math.log_sigmoid(-model(inputs))
-        if method == "replaced":
-            return model(inputs)
         if method == "energy":
             return -model(inputs)
         ids, at = inputs["input_ids"], inputs["masked_lm_positions"]

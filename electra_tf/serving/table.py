@@ -32,8 +32,7 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         raise UserError(
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
-    if target and target.exists() and not config.overwrite:
-        raise UserError(f"{target} exists: pass --overwrite to replace it.")
+    files.check_new(target, overwrite=config.overwrite)
     columns, table, answers = answer_table(config, predictor)
     rows = [row for _, row in table.rows]
     # Before writing, so that wrong labels leave no file.

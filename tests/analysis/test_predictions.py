@@ -94,6 +94,12 @@ def test_a_run_has_its_own_text(tmp_path):
     other = read_text(again, (), 10)
     assert [row.tolist() for row in other.rows] == [[2, 8, 3]]
     assert other.counts.tolist() == found.counts.tolist()
+    # Patterns and names are those of pretraining.
+    write_shard(tmp_path / "a[1]" / "one.tfrecord", [[2, 9, 3]])
+    for records in ("a[1]/one.tfrecord", "**/one.tfrecord"):
+        places["records"] = [str(tmp_path / records)]
+        again = Inspector(tiny_run.save(folder, **places), refuse)
+        assert read_text(again, (), 10).counts.nonzero()[0].tolist() == [9]
 
 
 def test_text_that_is_none(inspector, tmp_path):

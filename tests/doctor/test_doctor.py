@@ -93,7 +93,14 @@ def test_what_looks_like_a_trap(subject):
     assert said(doctor.examine(found)) == {}
 
 
-@pytest.mark.parametrize("name", ["small", "base", "large", "small_plus_plus", "tiny"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("small", "base", "large", "small_plus_plus", "tiny"),
+        # Generators of the discriminator's size are right here.
+        *("objectives/two_stage", "objectives/sharing_all"),
+    ],
+)
 def test_shipped_configs(name):
     found = said(doctor.examine(read_flagfile(f"configs/{name}.cfg")))
     equal = {("WARNING", "generator size")} if name == "small_plus_plus" else set()
@@ -196,8 +203,8 @@ def test_weights_that_were_never_trained(subject, tmp_path):
 @pytest.mark.parametrize(
     ("flag", "level", "trap", "text"),
     [
-        ("--learning_rate=5e-4", "PROBLEM", "learning rate", "ELECTRA-Small's learn"),
-        ("--warmup_steps=2000000", "WARNING", "learning rate", "never reached"),
+        ("--learning_rate=5e-4", "PROBLEM", "learning rate", "5e-4 (ELECTRA-Small's)"),
+        ("--warmup_steps=2000000", "WARNING", "learning rate", "never peaks"),
         ("--warmup_steps=0", "WARNING", "learning rate", "three to six times"),
         ("--generator_hidden_size=1", "WARNING", "generator size", "1 of the width"),
     ],
