@@ -8,22 +8,15 @@ import numpy as np
 
 import electra_tf as et
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.layers import TextEmbedding
 from electra_tf.tasks.base import Example
-from electra_tf.tasks.question_answering import Answer
 from electra_tf.tasks.sentences import span_shares, tag_counts
 
-_WORDS = ("good", "bad", "fine", "poor", "great", "awful", "movie", "book")
-_MORE = ("song", "the", "a", "is", "was", "very", "not")
 TOKENS = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *_WORDS,
-    *_MORE,
+    *SPECIAL_TOKENS,
+    *("good", "bad", "fine", "poor", "great", "awful", "movie", "book"),
+    *("song", "the", "a", "is", "was", "very", "not"),
     *(c for c in string.ascii_lowercase + string.digits + ".,!?'\"" if c != "a"),
     *(f"##{c}" for c in string.ascii_lowercase + string.digits),
 )
@@ -42,9 +35,8 @@ VOCAB_SIZE = len(TOKENS)
 
 def encoder(*, vocab=VOCAB_SIZE, layers=2, seed=5, positions=64, dropout=0.1):
     keras.utils.set_random_seed(seed)
-    table = TextEmbedding(vocab, 12, max_positions=positions, dropout=dropout)
     return et.TextEncoder(
-        table,
+        TextEmbedding(vocab, 12, max_positions=positions, dropout=dropout),
         num_layers=layers,
         hidden_size=16,
         num_heads=2,
@@ -93,24 +85,3 @@ def write(folder, name, content):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
-
-
-def squad_scores(answers, right, odds=None, threshold=0.0):
-    """SQuAD scores in percent: version 2.0 with ``odds``, otherwise 1.1."""
-    has_odds = odds is not None
-    task = et.tasks.QuestionAnswering(
-        name="squad",
-        source=None,
-        unanswerable=has_odds,
-        answerability=has_odds,
-        null_threshold=threshold,
-    )
-    questions = [
-        et.tasks.Question("", "", "", tuple((text, 0) for text in texts))
-        for texts in right
-    ]
-    given = [
-        Answer(text, null_odds=null_odds)
-        for text, null_odds in zip(answers, odds or [0.0] * len(answers), strict=True)
-    ]
-    return task.score(given, questions)

@@ -120,11 +120,10 @@ def _tag_sequences(count, seed, letters):
         return source.choices(tags, [3, *[1] * (len(tags) - 1)], k=length)
 
     labels = [sentence(source.randint(1, 12)) for _ in range(count)]
-    found = [
+    return labels, [
         [tag if source.random() < 0.6 else source.choice(tags) for tag in row]
         for row in labels
     ]
-    return labels, found
 
 
 def _tagging(letters, seed):
@@ -156,8 +155,7 @@ def main(folder=None):
             _tagging(letters, seed) for seed, letters in enumerate(("BI", "I", "BIES"))
         ],
     }
-    text = json.dumps(content, indent=1, ensure_ascii=True)
-    PATH.write_text(text + "\n", "utf-8")
+    PATH.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -57,8 +57,7 @@ def start_logits(layer, states):
 def test_training_predicts_the_end_given_the_right_start():
     """Pitfall 39."""
     layer, states = head(), hidden()
-    gold = tf.constant([5, 0])
-    found = layer(states, {**inputs(), "start_positions": gold})
+    found = layer(states, {**inputs(), "start_positions": tf.constant([5, 0])})
     expected = tiled_end_logits(layer, states)[[0, 1], [5, 0]] + forbidden()
     np.testing.assert_allclose(found["end_logits"], expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
@@ -137,8 +136,7 @@ def test_no_tensor_of_inference_is_as_large_as_a_tiled_one():
 
 
 def test_losses_are_weighted_cross_entropies():
-    random = np.random.default_rng(0)
-    logits = random.normal(size=[3, S]).astype(np.float32)
+    logits = np.random.default_rng(0).normal(size=[3, S]).astype(np.float32)
     expected = -log_softmax(logits, -1)[[0, 1, 2], [4, 0, 8]]
     targets = np.array([4, 0, 8])
     found = PositionLoss(0.5, reduction="sum")(targets, logits)

@@ -43,13 +43,12 @@ def test_answers_are_not_needed_to_predict(tmp_path):
 
 def test_training_answers_that_are_elsewhere_are_left_out_and_counted(tmp_path):
     lines = []
-    path = write(
-        tmp_path, ("a cat", [question("q1", ("cat", 1)), question("q2", ("cat", 2))])
-    )
+    questions = [question("q1", ("cat", 1)), question("q2", ("cat", 2))]
+    path = write(tmp_path, ("a cat", questions))
     assert [q.id for q in source("train", path, log=lines.append)("train")] == ["q2"]
     assert "1 training questions are left out" in lines[0]
     assert len(source("dev", path)("dev")) == 2
-    path = write(tmp_path, ("a cat", [question("q1", ("cat", 1))]))
+    path = write(tmp_path, ("a cat", questions[:1]))
     with pytest.raises(ValueError, match=r"no training question is left.*answer_start"):
         source("train", path, log=lines.append)("train")
 

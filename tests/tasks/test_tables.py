@@ -78,8 +78,7 @@ def test_regression_reads_numbers(tmp_path):
 
 
 def test_test_split_needs_no_label(tmp_path):
-    path = write(tmp_path, "a.csv", "text\nt\n")
-    assert source(path)("test")[0].label is None
+    assert source(write(tmp_path, "a.csv", "text\nt\n"))("test")[0].label is None
 
 
 @pytest.mark.parametrize(
