@@ -29,21 +29,21 @@ def test_answers_are_those_of_the_model(served):
         (expected,) = predictor([{"text": text}])
         assert answer["label"] == expected["label"]
         assert answer["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-    assert client.get("/health").json() == {
-        "status": "ok",
-        "texts": ["text"],
-        "waiting": 0,
-    }
+    health = {"status": "ok", "texts": ["text"], "waiting": 0}
+    assert client.get("/health").json() == health
 
 
 def test_requests_that_come_together_share_batches(served, monkeypatch):
     _, client, _ = served
     batcher, sizes = client.app.state.batcher, []
     model = batcher.predictor
-    monkeypatch.setattr(
-        batcher, "predictor", lambda rows: sizes.append(len(rows)) or model(rows)
-    )
-    monkeypatch.setattr(batcher.predictor, "text_names", ("text",), raising=False)
+
+    def counted(rows):
+        sizes.append(len(rows))
+        return model(rows)
+
+    counted.text_names = ("text",)
+    monkeypatch.setattr(batcher, "predictor", counted)
 
     def ask(number):
         texts = [f"text {number}"] * 5
@@ -82,14 +82,9 @@ def test_requests_that_are_not_texts_are_the_clients_mistake(served, body):
 def request(app, messages, headers=()):
     """Posts a body; returns the status and the number of messages read."""
     statuses, waiting = [], iter(messages)
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/predict",
-        "raw_path": b"/predict",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), *headers],
-    }
+    scope = {"type": "http", "method": "POST", "query_string": b""}
+    scope |= {"path": "/predict", "raw_path": b"/predict"}
+    scope["headers"] = [(b"content-type", b"application/json"), *headers]
     read = []
 
     async def receive():
@@ -109,8 +104,7 @@ def request(app, messages, headers=()):
 def test_bytes_are_counted_as_they_arrive(served):
     """A chunked body may have a wrong content-length or no end."""
     _, client, _ = served
-    large = {"texts": ["a" * 300_000]}
-    assert client.post("/predict", json=large).status_code == 413
+    assert client.post("/predict", json={"texts": ["a" * 300_000]}).status_code == 413
     chunks = (b" " * 65_536 for _ in range(10**6))
     announced = [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]
     assert request(client.app, chunks, announced) == (413, 5)
