@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pytest
 
@@ -35,15 +36,9 @@ def test_answers_are_those_of_the_model(served):
 
 def test_requests_that_come_together_share_batches(served, monkeypatch):
     _, client, _ = served
-    batcher, sizes = client.app.state.batcher, []
-    model = batcher.predictor
-
-    def counted(rows):
-        sizes.append(len(rows))
-        return model(rows)
-
-    counted.text_names = ("text",)
-    monkeypatch.setattr(batcher, "predictor", counted)
+    batcher = client.app.state.batcher
+    model = mock.Mock(wraps=batcher.predictor, text_names=("text",))
+    monkeypatch.setattr(batcher, "predictor", model)
 
     def ask(number):
         texts = [f"text {number}"] * 5
@@ -52,6 +47,7 @@ def test_requests_that_come_together_share_batches(served, monkeypatch):
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(16)))
     assert [len(each) for each in answers] == [5] * 16
+    sizes = [len(call.args[0]) for call in model.call_args_list]
     assert sum(sizes) == 80
     assert 5 < max(sizes) <= 32
 
@@ -127,13 +123,8 @@ def test_a_full_queue_is_said(served, monkeypatch):
 def test_a_failure_is_told_to_whoever_waits(served, monkeypatch):
     _, client, _ = served
 
-    class Broken:
-        text_names = ("text",)
-
-        def __call__(self, rows):
-            raise ValueError("no answer")
-
-    monkeypatch.setattr(client.app.state.batcher, "predictor", Broken())
+    broken = mock.Mock(side_effect=ValueError("no answer"), text_names=("text",))
+    monkeypatch.setattr(client.app.state.batcher, "predictor", broken)
     with pytest.raises(ValueError, match="no answer"):
         client.post("/predict", json={"texts": ["a"]})
     monkeypatch.undo()

@@ -1,18 +1,17 @@
-"""Shared vocabulary, encoder and data for task tests."""
-
 import json
 import string
 
 import keras
 import numpy as np
 
-import electra_tf as et
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.layers import TextEmbedding
 from electra_tf.tasks.base import Example
 from electra_tf.tasks.sentences import span_shares, tag_counts
+from tests import tiny
 
+UNCASED = {"lower_case": True, "strip_accents": True}
 TOKENS = (
     *SPECIAL_TOKENS,
     *("good", "bad", "fine", "poor", "great", "awful", "movie", "book"),
@@ -35,15 +34,9 @@ VOCAB_SIZE = len(TOKENS)
 
 def encoder(*, vocab=VOCAB_SIZE, layers=2, seed=5, positions=64, dropout=0.1):
     keras.utils.set_random_seed(seed)
-    return et.TextEncoder(
-        TextEmbedding(vocab, 12, max_positions=positions, dropout=dropout),
-        num_layers=layers,
-        hidden_size=16,
-        num_heads=2,
-        dropout=dropout,
-        attention_dropout=dropout,
-        name="discriminator",
-    )
+    table = TextEmbedding(vocab, 12, max_positions=positions, dropout=dropout)
+    sizes = {"num_layers": layers, "hidden_size": 16, "dropout": dropout}
+    return tiny.encoder(table, **sizes, name="discriminator")
 
 
 def assert_same_weights(one, other):
@@ -60,11 +53,7 @@ def save_pretrained(folder, *, max_seq_length=32, **kwargs):
     table.assign(np.random.default_rng(0).normal(scale=0.5, size=table.shape))
     model.save(folder / "encoder.keras")
     Vocabulary(TOKENS).save(folder / "vocab.txt")
-    flags = {
-        "lower_case": True,
-        "strip_accents": True,
-        "max_seq_length": max_seq_length,
-    }
+    flags = {**UNCASED, "max_seq_length": max_seq_length}
     data = {"vocabulary_sha256": Vocabulary(TOKENS).sha256}
     (folder / "config.json").write_text(json.dumps({"config": flags, "data": data}))
     return folder / "encoder.keras"

@@ -96,14 +96,11 @@ def _score_v2(rows):
     moved = {name: odds - THRESHOLD + 1.0 for name, _, odds, _ in rows}
     found = script.evaluate(data, texts, moved)
     names = {"exact": "exact_match", "f1": "f1"}
+    prefixes = {"": "", "HasAns_": "has_answer_", "NoAns_": "no_answer_"}
     scores = {
         ours + name: found[f"{theirs}{key}"]
         for key, name in names.items()
-        for theirs, ours in (
-            ("", ""),
-            ("HasAns_", "has_answer_"),
-            ("NoAns_", "no_answer_"),
-        )
+        for theirs, ours in prefixes.items()
     }
     best = script.evaluate(data, texts, {name: odds for name, _, odds, _ in rows})
     for key, name in names.items():

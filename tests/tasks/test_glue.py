@@ -29,9 +29,8 @@ def files(folder, **contents):
 
 
 def read(name, folder, split="train"):
-    return [
-        (e.texts, e.label) for e in glue.glue_task(name, str(folder)).examples(split)
-    ]
+    examples = glue.glue_task(name, str(folder)).examples(split)
+    return [(example.texts, example.label) for example in examples]
 
 
 def test_cola_has_no_header_but_its_test_set_has(tmp_path):
@@ -134,9 +133,8 @@ def test_folder_above_and_missing_files(tmp_path):
 def test_pairs_are_doubled_only_for_mrpc_and_sts(tmp_path):
     # Pitfall 41.
     assert {name for name, row in ROWS.items() if row.double_pairs} == {"mrpc", "sts"}
-    task = glue.glue_task(
-        "mrpc", files(tmp_path, train=HEADERS["mrpc"] + "\n1\t5\t6\tA\tB\n")
-    )
+    text = HEADERS["mrpc"] + "\n1\t5\t6\tA\tB\n"
+    task = glue.glue_task("mrpc", files(tmp_path, train=text))
     augmented = task.augment(task.examples("train"))
     assert [e.texts for e in augmented] == [("A", "B"), ("B", "A")]
     assert {e.label for e in augmented} == {"1"}

@@ -1,5 +1,3 @@
-"""Scores against the official SQuAD scripts and seqeval."""
-
 import json
 import os
 from pathlib import Path
@@ -17,13 +15,9 @@ DATA = os.environ.get("ELECTRA_TF_DATA")
 
 def ours(version, rows):
     is_v2 = version == "v2"
-    task = QuestionAnswering(
-        name="squad",
-        source=None,
-        unanswerable=is_v2,
-        answerability=is_v2,
-        null_threshold=THRESHOLD,
-    )
+    options = {"unanswerable": is_v2, "answerability": is_v2}
+    options["null_threshold"] = THRESHOLD
+    task = QuestionAnswering(name="squad", source=None, **options)
     given = [Answer(text, null_odds=odds * is_v2) for _, text, odds, _ in rows]
     right = [tuple((text, 0) for text in texts) for *_, texts in rows]
     return task.score(given, [Question("", "", "", answers) for answers in right])

@@ -21,14 +21,9 @@ ODD = (
 
 
 def task(*, v2=True, **kwargs):
-    kwargs = {"max_query_length": 4, "doc_stride": 3, **kwargs}
-    return QuestionAnswering(
-        name="squad2" if v2 else "squad1",
-        source=None,
-        unanswerable=v2,
-        answerability=v2,
-        **kwargs,
-    )
+    options = {"name": "squad2" if v2 else "squad1", "max_query_length": 4}
+    options |= {"unanswerable": v2, "answerability": v2, "doc_stride": 3, **kwargs}
+    return QuestionAnswering(source=None, **options)
 
 
 def question(context, answer=None, *, name="q", text="is the movie good ?"):
@@ -151,9 +146,8 @@ def test_halves_of_surrogate_pairs_keep_their_place():
     data = [question("a \ud83d book", "book", text="is \ud83d it ?")]
     rows = task().featurize(data, common.tokenizer(), 16)
     whole = [question("a \ufffd book", "book", text="is \ufffd it ?")]
-    assert pieces(rows.inputs["input_ids"][0]) == pieces(
-        task().featurize(whole, common.tokenizer(), 16).inputs["input_ids"][0]
-    )
+    expected = task().featurize(whole, common.tokenizer(), 16).inputs["input_ids"][0]
+    assert rows.inputs["input_ids"][0].tolist() == expected.tolist()
     assert rows.notes["char_start"][0].max() == data[0].context.index("book")
 
 

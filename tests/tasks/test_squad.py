@@ -18,9 +18,8 @@ def question(name, *answers, **more):
 
 
 def source(split, *paths, unanswerable=False, log=None):
-    return SquadSource(
-        files={split: list(paths)}, unanswerable=unanswerable, log=log or pytest.fail
-    )
+    files = {split: list(paths)}
+    return SquadSource(files=files, unanswerable=unanswerable, log=log or pytest.fail)
 
 
 def test_reads_both_layouts_and_several_files(tmp_path):
@@ -93,7 +92,6 @@ def test_official_names_come_before_short_ones(tmp_path):
 
 
 def test_silence_is_best_when_all_answers_are_wrong():
-    found = best_threshold(
-        np.zeros(3), np.zeros(3), np.array([True, False, False]), np.full(3, True)
-    )
+    wrong = np.array([True, False, False]), np.full(3, True)
+    found = best_threshold(np.zeros(3), np.zeros(3), *wrong)
     assert found == (pytest.approx(2 / 3), 0.0)

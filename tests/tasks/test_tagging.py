@@ -221,9 +221,8 @@ def test_served_tags_are_those_of_python():
     found = task()
     random = np.random.default_rng(3)
     choice = ["the", "xyz", "is", EMPTY, "good", "very", "caf\u00e9"]
-    sentences = [
-        sentence(list(random.choice(choice, random.integers(1, 30)))) for _ in range(9)
-    ]
+    sizes = random.integers(1, 30, 9)
+    sentences = [sentence(list(random.choice(choice, size))) for size in sizes]
     model = found.build_model(common.encoder(layers=1))
     # Larger weights; otherwise all predictions are equal.
     model.set_weights([8 * weight for weight in model.get_weights()])
@@ -245,9 +244,8 @@ def test_served_tags_are_those_of_python():
         assert tuple(words) == example.words
         assert tuple(tags[:size]) == answer.tags
         assert not any(tags[size:])
-        np.testing.assert_allclose(
-            served["probabilities"][row, :size], answer.probabilities, atol=1e-5
-        )
+        shares = served["probabilities"][row, :size]
+        np.testing.assert_allclose(shares, answer.probabilities, atol=1e-5)
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
@@ -294,9 +292,8 @@ def test_scores_by_type_and_by_tag():
     assert found["calibration_error"] == pytest.approx(abs(0.9 - right))
     by_tag = task(train=data, main_metric="accuracy").details_of(answers, data)
     names = sorted(set(flat[0]))
-    expected = sklearn.metrics.precision_recall_fscore_support(
-        *flat, labels=names, zero_division=0
-    )
+    options = {"labels": names, "zero_division": 0}
+    expected = sklearn.metrics.precision_recall_fscore_support(*flat, **options)
     columns = ("precision", "recall", "f1", "support")
     rows = [[by_tag["classes"][name][c] for c in columns] for name in names]
     np.testing.assert_allclose(rows, np.transpose(expected))
