@@ -16,7 +16,8 @@ def prepare(folder, name, names, texts, rows):
 
     def dataset(split):
         columns = list(zip(*split, strict=True))
-        data = dict(zip(texts, map(list, zip(*columns[1], strict=True)), strict=True))
+        values = zip(*columns[1], strict=True)
+        data = {name: [*column] for name, column in zip(texts, values, strict=True)}
         data |= {"label": tf.constant(columns[2], tf.int64 if names else tf.float32)}
         data |= {"idx": tf.constant(columns[0], tf.int32)}
         return tf.data.Dataset.from_tensor_slices(data)
