@@ -26,9 +26,8 @@ import tensorflow as tf
 from tests.locks import lock_holder  # noqa: F401
 
 _CPU = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    _CPU, [tf.config.LogicalDeviceConfiguration()] * 4
-)
+_DEVICES = [tf.config.LogicalDeviceConfiguration()] * 4
+tf.config.set_logical_device_configuration(_CPU, _DEVICES)
 
 ROOT = Path(__file__).parent.parent
 # Inputs of a build.

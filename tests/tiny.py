@@ -26,19 +26,16 @@ def token_rows(lengths, *, size=LENGTH, vocab=VOCAB, seed=0):
         ids[row, :length] = 5 + (rng.random(length) ** 3 * (vocab - 5)).astype(int)
         ids[row, 0] = CLS
         ids[row, length // 2] = ids[row, length - 1] = SEP
-    mask = (np.arange(size)[None] < np.array(lengths)[:, None]).astype(np.int32)
-    return ids, mask
+    return ids, (np.arange(size)[None] < np.array(lengths)[:, None]).astype(np.int32)
 
 
 def batch(lengths=(24, 9, 17, 5), *, seed=0, vocab=VOCAB, **masking):
     """Returns one masked batch of the input pipeline."""
     ids, mask = token_rows(lengths, seed=seed, vocab=vocab)
-    masker = Masking(
-        vocab, MASK, never_masked=(CLS, SEP), max_seq_length=LENGTH, **masking
-    )
-    keys = row_keys(
-        tf.range(len(lengths), dtype=tf.int64), tf.zeros([len(lengths)], tf.int64)
-    )
+    limits = {"never_masked": (CLS, SEP), "max_seq_length": LENGTH}
+    masker = Masking(vocab, MASK, **limits, **masking)
+    rows = tf.range(len(lengths), dtype=tf.int64)
+    keys = row_keys(rows, tf.zeros_like(rows))
     inputs = derive_inputs(tf.constant(ids), tf.constant(mask), SEP)
     return {**inputs, **masker(inputs["input_ids"], inputs["input_mask"], keys)}
 
@@ -113,9 +110,8 @@ def electra(*, question=lambda _: None, **kwargs):
     ``question`` builds the objective from the discriminator's embeddings.
     """
     shared, other, make, kwargs = parts(**kwargs)
-    generator = et.MaskedLM(
-        make(other, hidden_size=16, num_heads=1, name="generator"), name="masked_lm"
-    )
+    small = make(other, hidden_size=16, num_heads=1, name="generator")
+    generator = et.MaskedLM(small, name="masked_lm")
     discriminator = make(shared, name="discriminator")
     return et.Electra(generator, discriminator, objective=question(shared), **kwargs)
 

@@ -12,7 +12,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.pretraining import Electric
 from tests import tiny
 from tests.layers.helpers import randomize
-from tests.tasks.common import TOKENS
+from tests.tasks.common import TOKENS, UNCASED
 
 # The sizes of `tests.tiny.electra` as flags.
 SIZES = {
@@ -47,7 +47,6 @@ def electra(**kwargs):
 
 
 def electric():
-    """Returns an Electric with random values in all variables."""
     model = tiny.two_tower(Electric, vocab=len(TOKENS))
     randomize(model.trainable_variables)
     return model
@@ -76,16 +75,9 @@ def save(folder, model=None, *, metrics=HEALTHY, tokens=TOKENS, data=None, **fla
         save_models(folder, model)
     vocabulary = Vocabulary(tokens)
     vocabulary.save(folder / "vocab.txt")
-    known = {
-        "lower_case": True,
-        "strip_accents": True,
-        "vocabulary_sha256": vocabulary.sha256,
-    }
-    described = {
-        "config": fields.to_flat(PretrainConfig()) | SIZES | flags,
-        "data": known | (data or {}),
-    }
-    (folder / "config.json").write_text(json.dumps(described))
+    config = fields.to_flat(PretrainConfig()) | SIZES | flags
+    known = {**UNCASED, "vocabulary_sha256": vocabulary.sha256, **(data or {})}
+    (folder / "config.json").write_text(json.dumps({"config": config, "data": known}))
     rows = [{"step": step, **metrics} for step in (100, 200, 300, 400, 500)]
     rows.append({"step": 500, **{f"eval_{k}": v for k, v in metrics.items()}})
     lines = "".join(json.dumps(row) + "\n" for row in rows)

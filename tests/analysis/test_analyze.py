@@ -82,12 +82,8 @@ def test_all_parts_of_mini_need_no_data(tmp_path, capsys):
 
 def test_texts_are_escaped_and_numbers_are_plain():
     table = pd.DataFrame({"<name>": ["<script>", "b"], "n": [1234, 2], "x": [0.5, 1]})
-    section = Section(
-        "<i>title</i>",
-        "<b>note</b>",
-        {"<caption": table},
-        [Chart("<caption", "n", "x", "<name>")],
-    )
+    chart = Chart("<caption", "n", "x", "<name>")
+    section = Section("<i>title</i>", "<b>note</b>", {"<caption": table}, [chart])
     source = render.page([section], title="<t>", about="<a>\x1b")
     assert "\x1b" not in source
     text = "".join(Document(source).text)

@@ -43,10 +43,9 @@ def test_words_and_their_traits(inspector):
 def tokens_of(rng, size=60):
     original = rng.integers(5, 9, size)
     masked = rng.random(size) < 0.5
-    drawn = rng.integers(5, 9, size)
     return Predictions(
         original=original,
-        shown=np.where(masked, drawn, original),
+        shown=np.where(masked, rng.integers(5, 9, size), original),
         logits=rng.normal(size=size),
         is_masked=masked,
         best=np.where(masked, rng.integers(5, 9, size), -1),
@@ -59,8 +58,7 @@ def test_a_profile_is_a_count_of_each_group():
     rng = np.random.default_rng(0)
     clean, *corrupted = (tokens_of(rng) for _ in range(4))
     groups = rng.integers(-1, 2, 60)
-    names = ["a", "b", "none"]
-    table = bias.profile(clean, corrupted, groups, names)
+    table = bias.profile(clean, corrupted, groups, ["a", "b", "none"])
     found = table.set_index(["measure", "group"])
     assert set(table["group"]) == {"a", "b"}
     for number, name in enumerate("ab"):

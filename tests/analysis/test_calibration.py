@@ -31,19 +31,15 @@ def test_numbers_are_scikit_learns(monkeypatch):
     counts = np.histogram(p, np.linspace(0, 1, 16))[0]
     counts = counts[counts > 0]
     assert curve["count"].tolist() == counts.tolist()
-    weights = counts / len(p)
-    assert found["ECE"] == pytest.approx(weights @ np.abs(shares - means))
+    assert found["ECE"] == pytest.approx((counts / len(p)) @ np.abs(shares - means))
     assert found["Brier"] == pytest.approx(peers.brier_score_loss(labels, p))
     assert found["nats"] == pytest.approx(peers.log_loss(labels, p))
     assert found["AUC"] == pytest.approx(peers.roc_auc_score(labels, p))
     assert (found["tokens"], found["mean P"]) == (len(p), pytest.approx(p.mean()))
     rng = np.random.default_rng(1)
-    drawn = [
-        (rng.choice(200, 200)[:, None] * 3 + np.arange(3)).ravel() for _ in range(300)
-    ]
-    expected = np.quantile(
-        [peers.roc_auc_score(labels[at], logits[at]) for at in drawn], [0.025, 0.975]
-    )
+    drawn = (rng.choice(200, (300, 200, 1)) * 3 + np.arange(3)).reshape(300, -1)
+    resampled = [peers.roc_auc_score(labels[at], logits[at]) for at in drawn]
+    expected = np.quantile(resampled, [0.025, 0.975])
     assert (found["low"], found["high"]) == pytest.approx(expected, abs=0.012)
 
 
@@ -63,8 +59,7 @@ def test_temperature_minimizes_the_log_loss(truth):
 
 def test_what_cannot_be_calibrated():
     assert np.isnan(statistics.roc_auc(np.zeros(3, bool), np.arange(3.0)))
-    one_row = metrics.bootstrap(np.mean, np.zeros(3), np.ones(3))
-    assert np.isnan(one_row).all()
+    assert np.isnan(metrics.bootstrap(np.mean, np.zeros(3), np.ones(3))).all()
     # Half of a single row is no row.
     for count in (0, 3):
         with pytest.raises(UserError, match="needs replaced and original tokens"):

@@ -42,8 +42,7 @@ def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
     for words, fits in zip(SENTENCES, scored, strict=True):
         shown = inspector.verdicts(" ".join(words))
         read = [at + number for number, word in enumerate(words) if word != "\u200b"]
-        pieces = words_of(shown.tokens[1:-1])
-        for word, own in zip(read, pieces, strict=True):
+        for word, own in zip(read, words_of(shown.tokens[1:-1]), strict=True):
             worst = max(shown.probabilities[1 + piece] for piece in own)
             probability = special.expit(found["discriminator"][word])
             assert probability == pytest.approx(worst, abs=1e-5)

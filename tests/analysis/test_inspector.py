@@ -80,8 +80,7 @@ def test_verdicts_of_text_and_of_corrupted_text_are_those_of_numpy(model, inspec
     assert not found.is_masked[-1]
     changes = np.array(found.original) != np.array(found.tokens)
     assert 0 < changes.sum() == changes[np.array(found.is_masked)].sum()
-    corrupted = [TOKENS.index(token) for token in found.tokens]
-    expected = replaced(model, corrupted)
+    expected = replaced(model, [TOKENS.index(token) for token in found.tokens])
     np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
 
 
@@ -89,8 +88,7 @@ def test_corruption_is_a_function_of_text_and_seed(inspector):
     first = inspector.corrupt(TEXT, seed=1)
     inspector.corrupt("a book")
     assert inspector.corrupt(TEXT, seed=1) == first
-    others = {inspector.corrupt(TEXT, seed=seed).tokens for seed in range(6)}
-    assert len(others) > 1
+    assert len({inspector.corrupt(TEXT, seed=seed).tokens for seed in range(6)}) > 1
 
 
 SCHEDULES = {"mask_rate": 0.1, "final_mask_rate": 1.0, "temperature": 9.0}

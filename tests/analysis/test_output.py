@@ -47,8 +47,7 @@ def test_tokens_cannot_reach_the_terminal():
 
 def test_long_texts_are_wrapped(monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
-    many = Verdicts("x", ("word",) * 20, (0.1,) * 20)
-    shown = inspect.shown(many)
+    shown = inspect.shown(Verdicts("x", ("word",) * 20, (0.1,) * 20))
     assert shown.count("word") == 20
     assert shown.count("token") == 3
     assert max(map(len, shown.splitlines())) <= 50
@@ -106,13 +105,8 @@ def test_page_marks_outcomes_without_colour():
     source = page(CORRUPTED)
     rest = r"</span>(?:<rt>.*?</rt></ruby>)?(<sup>.</sup>)?"
     tokens = dict(re.findall(rf'title="(\S+): [^>]*>[^<]*{rest}', source))
-    assert tokens == {
-        "[CLS]": "",
-        "one": "<sup>!</sup>",
-        "ten": "<sup>+</sup>",
-        "&amp;": "<sup>-</sup>",
-        "[SEP]": "",
-    }
+    marked = {"one": "<sup>!</sup>", "ten": "<sup>+</sup>", "&amp;": "<sup>-</sup>"}
+    assert tokens == {"[CLS]": "", **marked, "[SEP]": ""}
     assert "<rt>two</rt>" in source
     assert "<rt>=</rt>" in source
     # Pieces of a word are joined.
@@ -162,8 +156,7 @@ def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_p
     [(b"\n \n", "no text"), (b"good\nb\xe4d\n", "not UTF-8"), (b"\x00\n", "no tokens")],
 )
 def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
-    stream = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
-    monkeypatch.setattr(sys, "stdin", stream)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
     with pytest.raises(SystemExit, match=message) as stopped:
         command(["inspect", f"--model={folder}"])
     assert "\n" not in stopped.value.code

@@ -81,8 +81,7 @@ def test_a_run_has_its_own_text(tmp_path):
     assert "10 rows of a small sample" in read_text(inspector, (), 10).about
     (folder / "data").mkdir()
     for name, row in (("train", [2, 5, 5, 6, 3]), ("eval", [2, 7, 3])):
-        path = folder / "data" / f"{name}-00000-of-00001.tfrecord"
-        write_shard(path, [row, row])
+        write_shard(folder / "data" / f"{name}-00000-of-00001.tfrecord", [row, row])
     found = read_text(inspector, (), 10)
     assert [row.tolist() for row in found.rows] == [[2, 7, 3]] * 2
     assert found.counts[[2, 3, 5, 6, 7]].tolist() == [0, 0, 4, 2, 0]
@@ -90,8 +89,7 @@ def test_a_run_has_its_own_text(tmp_path):
     write_shard(tmp_path / "other.tfrecord", [[2, 8, 3]])
     places = {"records": [str(folder / "data")]}
     places["eval_records"] = [str(tmp_path / "o*.tfrecord")]
-    again = Inspector(tiny_run.save(folder, **places), refuse)
-    other = read_text(again, (), 10)
+    other = read_text(Inspector(tiny_run.save(folder, **places), refuse), (), 10)
     assert [row.tolist() for row in other.rows] == [[2, 8, 3]]
     assert other.counts.tolist() == found.counts.tolist()
     # Patterns and names are those of pretraining.

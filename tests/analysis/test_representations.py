@@ -70,9 +70,8 @@ def test_probes_are_logistic_regressions():
     assert scores[1] > scores[0] + 0.1
     most = np.bincount(targets[training]).argmax()
     assert baseline == (targets[~training] == most).mean()
-    binary, baseline = representations.probe(
-        states, targets == 2, sentences, is_detection=True
-    )
+    arguments = states, targets == 2, sentences
+    binary, baseline = representations.probe(*arguments, is_detection=True)
     assert baseline == 0.5
     assert 1 > binary[1] > binary[0] > 0.4
     with pytest.raises(ValueError, match="a probe needs two"):
@@ -82,18 +81,13 @@ def test_probes_are_logistic_regressions():
 @pytest.mark.slow
 def test_two_encoders_side_by_side(folder, tmp_path):
     """An encoder and a masked LM with different widths and the same vocabulary."""
-    other = tiny_run.save(
-        tmp_path / "bert", tiny_run.electra(seed=9).generator, objective="mlm"
-    )
+    generator = tiny_run.electra(seed=9).generator
+    other = tiny_run.save(tmp_path / "bert", generator, objective="mlm")
     lines = "The/DET movie/NOUN was/AUX good/ADJ\n\nbad/ADJ books/NOUN song/NOUN\n\n"
     text = lines.replace("/", "\t").replace(" ", "\n")
     (tmp_path / "tagged.txt").write_text(text * 12)
-    config = AnalyzeConfig(
-        model=str(other),
-        output="x",
-        encoders=(str(folder),),
-        tagged=(str(tmp_path / "tagged.txt"),),
-    )
+    flags = {"encoders": (str(folder),), "tagged": (str(tmp_path / "tagged.txt"),)}
+    config = AnalyzeConfig(model=str(other), output="x", **flags)
     found = representations.section(Subject(config, note))
     layers, cka = found.tables.values()
     assert set(layers["encoder"]) == {str(other), str(folder)}
@@ -101,7 +95,6 @@ def test_two_encoders_side_by_side(folder, tmp_path):
     own = cka[cka["encoders"] == str(other)]
     diagonal = own[own["layer"] == own["other layer"]]
     assert diagonal["CKA"].tolist() == pytest.approx([1] * 3)
-    names = {str(other), str(folder), f"{other} and {folder}"}
-    assert set(cka["encoders"]) == names
+    assert set(cka["encoders"]) == {str(other), str(folder), f"{other} and {folder}"}
     for chart in found.charts:
         render.figure(found.tables[chart.table], chart)

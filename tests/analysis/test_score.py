@@ -178,8 +178,7 @@ def test_tables_and_reports(folder, tmp_path, capsys):
     assert "first pass 60.00" in shown
     assert "best of each list 20.00" in shown
     numbers = json.loads(report.read_text())
-    about = {"method": "detection", "by": "sum", "lists": 2}
-    assert about.items() <= numbers.items()
+    assert {"method": "detection", "by": "sum", "lists": 2}.items() <= numbers.items()
     assert (numbers["before"], numbers["oracle"]) == (0.6, 0.2)
     assert numbers["difference"] == numbers["after"] - numbers["before"]
     with pytest.raises(SystemExit, match="--overwrite"):

@@ -76,9 +76,8 @@ def tuples(x):
 
 
 def dataset(x, y, labeled, batched=True):
-    data = tf.data.Dataset.from_tensor_slices(
-        (bare(x), bare(y)) if labeled else bare(x)
-    )
+    columns = (bare(x), bare(y)) if labeled else bare(x)
+    data = tf.data.Dataset.from_tensor_slices(columns)
     return (data.batch(2) if batched else data), None
 
 
@@ -95,11 +94,7 @@ FORMS = {
     "polars": in_memory(polars.DataFrame),
     "arrow": in_memory(pyarrow.table),
     "columns": in_memory(dict),
-    "rows": in_memory(
-        lambda x: [
-            dict(zip(x, row, strict=True)) for row in zip(*x.values(), strict=True)
-        ]
-    ),
+    "rows": in_memory(lambda x: pd.DataFrame(x).to_dict("records")),
     "dataset": dataset,
     "unbatched": lambda *given: dataset(*given, batched=False),
     "generator": lambda *given: ((PyData(*given)[n] for n in (0, 1)), None),
@@ -485,8 +480,7 @@ def test_arguments_of_keras_work(models, starts):
     restart(model, start)
     heavy = model.test_on_batch(WORDS, LABELS, sample_weight=[2.0, 1, 1, 2])
     restart(model, start)
-    weighted = model.train_on_batch(WORDS, LABELS, class_weight={"pos": 2.0})
-    close(weighted[0], heavy[0])
+    close(model.train_on_batch(WORDS, LABELS, class_weight={"pos": 2.0})[0], heavy[0])
     for x, y in ((WORDS, LABELS), (model.preprocess(WORDS, LABELS), None)):
         restart(model, start)
         # Keras also accepts a single callback.

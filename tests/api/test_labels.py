@@ -1,5 +1,3 @@
-"""Lookup of labels by value."""
-
 import numpy as np
 import pytest
 
@@ -75,8 +73,7 @@ def test_a_value_is_one_label_or_none(labels, value, expected):
     ],
 )
 def test_values_are_several_labels_or_none(labels, value, expected):
-    names = label_names(labels, "labels", 1)
-    check(LabelLookup(names).several, expected, value, 7)
+    check(LabelLookup(label_names(labels, "labels", 1)).several, expected, value, 7)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,7 @@ def test_a_fine_tuned_run_answers_as_it_did(runs, tuned, exported):
         for answer, row in zip(found, rows, strict=True):
             expected = {label: float(row[f"p({label})"]) for label in tuned.labels}
             assert answer["probabilities"] == pytest.approx(expected, abs=2e-6)
-    report = json.loads((runs / "task" / "results.json").read_text())
-    (seed,) = report["seeds"]
+    (seed,) = json.loads((runs / "task" / "results.json").read_text())["seeds"]
     found = tuned.evaluate(runs / "eval.csv", batch_size=7)
     assert found == pytest.approx(seed["scores"]["eval"])
 

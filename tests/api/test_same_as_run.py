@@ -16,25 +16,20 @@ FIT = {"batch_size": 4, "epochs": 2, "verbose": 0}
 def classifier(preset, folder):
     # One text more than whole batches.
     train, held_out = sentiment(13), sentiment(8, offset=13)
-    files = {
-        "train": table(folder / "train.csv", train),
-        "eval": table(folder / "eval.csv", held_out),
-    }
+    flags = {"task": "classification", "train": table(folder / "train.csv", train)}
+    flags["eval"] = table(folder / "eval.csv", held_out)
     model = et.TextClassifier.from_preset(preset, ["neg", "pos"], seed=3, **SHARED)
     model.fit([e.texts[0] for e in train], [e.label for e in train], **FIT)
-    return model, {"task": "classification", **files}
+    return model, flags
 
 
 def tagger(preset, folder):
     pairs = list(zip(common.WORDS, common.TAGS, strict=True)) * 2
-    lines = [
-        "".join(
-            f"{word} {tag}\n" for word, tag in zip(*map(split_words, pair), strict=True)
-        )
-        for pair in pairs
-    ]
     path = folder / "train.conll"
-    path.write_text("\n".join(lines))
+    with path.open("w") as file:
+        for pair in pairs:
+            rows = zip(*map(split_words, pair), strict=True)
+            file.writelines([*(f"{word} {tag}\n" for word, tag in rows), "\n"])
     tags = ["B-X", "I-X", "O"]
     model = et.TokenClassifier.from_preset(preset, tags, seed=3, **SHARED)
     model.fit(*zip(*pairs, strict=True), **FIT)
@@ -54,5 +49,4 @@ def test_weights_and_scores_are_those_of_a_run(preset, tmp_path, make):
         if "seed" not in own.path:
             np.testing.assert_array_equal(own.numpy(), other.numpy(), own.path)
     scores = model.evaluate(flags["eval"])
-    main = report["seeds"][0]["scores"][report["main_split"]]
-    assert scores == pytest.approx(main)
+    assert scores == pytest.approx(report["seeds"][0]["scores"][report["main_split"]])

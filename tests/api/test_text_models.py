@@ -79,20 +79,15 @@ def test_lora(preset, tmp_path):
     np.testing.assert_equal(loaded.get_weights(), model.get_weights())
 
 
-class Rates(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
+def rates(model, *arguments, callbacks=(), **options):
+    seen = []
 
-    def on_train_batch_begin(self, batch, logs=None):
-        self.seen.append(float(self.model.optimizer.learning_rate))
+    def record(batch, logs):
+        seen.append(float(model.optimizer.learning_rate))
 
-
-def rates(model, *arguments, **options):
-    watch = Rates()
-    callbacks = [watch, *options.pop("callbacks", [])]
-    model.fit(*arguments, verbose=0, callbacks=callbacks, **options)
-    return watch.seen
+    watch = keras.callbacks.LambdaCallback(on_train_batch_begin=record)
+    model.fit(*arguments, verbose=0, callbacks=[watch, *callbacks], **options)
+    return seen
 
 
 @pytest.mark.slow
@@ -130,11 +125,10 @@ def test_the_default_rate_ends_with_the_call_of_fit(preset):
 def test_the_schedule_restarts_inside_of_other_optimizers(preset, wrapper):
     model = make("TextClassifier", preset)
     schedule = et.training.FitSchedule(0.5)
+    optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=2)
     if wrapper == "float16":
         inner = keras.optimizers.SGD(schedule)
         optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=1.0)
-    else:
-        optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=2)
     model.compile(optimizer, model.loss, run_eagerly=True)
     for _ in range(2):
         assert rates(model, WORDS, LABELS, 1) == [0.5, 0.375, 0.25, 0.125]
@@ -208,9 +202,8 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
     else:
         rows = zip(texts["context"], labels["answer"], labels["start"], strict=True)
         examples = [Question("0", "is it good ?", c, ((a, s),)) for c, a, s in rows]
-    rows = task.featurize(
-        examples, model.tokenizer, model.max_seq_length, training=True
-    )
+    arguments = examples, model.tokenizer, model.max_seq_length
+    rows = task.featurize(*arguments, training=True)
     (found,) = model.preprocess(texts, labels)
     # Padded to the next larger of four lengths.
     length = found[0]["input_ids"].shape[1]
@@ -245,9 +238,8 @@ def test_questions_without_usable_answers_are_left_out(preset):
 
 
 def test_numbers_are_scaled_to_their_range(preset, tmp_path, monkeypatch):
-    model = make(
-        "TextClassifier", preset, labels=None, kind="regression", label_range=(1, 5)
-    )
+    options = {"labels": None, "kind": "regression", "label_range": (1, 5)}
+    model = make("TextClassifier", preset, **options)
     with monkeypatch.context() as patch:
         # Saving weights builds no graph for strings.
         patch.delattr("electra_tf.serving.export.ServingModule")

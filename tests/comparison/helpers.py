@@ -1,5 +1,3 @@
-"""Plans of a comparison, without data."""
-
 import types
 
 from electra_tf.comparison import plan
@@ -16,8 +14,7 @@ def plan_of(**values):
         "budget": "electra:100",
     } | values
     config = CompareConfig(**values)
-    data = types.SimpleNamespace(
-        vocabulary=range(VOCAB), train_files=("a-0", "a-1"), eval_files=("b",)
-    )
+    files = {"train_files": ("a-0", "a-1"), "eval_files": ("b",)}
+    data = types.SimpleNamespace(vocabulary=range(VOCAB), **files)
     systems = plan.budgeted(plan.systems(config), config, VOCAB)
     return plan.Plan(config, systems, plan.probes(config), data)

@@ -38,10 +38,8 @@ for part in job["parts"]:
 
 def job(name, folder, seed=0):
     about = {"system": name, "seed": seed}
-    probes = [
-        {"kind": "probe", **about, "point": 1.0, "probe": probe} for probe in ("a", "b")
-    ]
-    parts = [{"kind": "pretrain", **about}, *probes]
+    probe = {"kind": "probe", **about, "point": 1.0}
+    parts = [{"kind": "pretrain", **about}, *({**probe, "probe": x} for x in "ab")]
     return {**about, "folder": str(folder / name), "parts": parts}
 
 
@@ -96,8 +94,7 @@ def test_failures_stop_nothing(worker, tmp_path):
 
 
 def test_a_signal_stops_the_processes_and_loses_nothing(worker, tmp_path):
-    store = Store(tmp_path)
-    lines = []
+    store, lines = Store(tmp_path), []
 
     def log(line):
         lines.append(line)

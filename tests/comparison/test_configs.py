@@ -1,7 +1,3 @@
-"""Every shipped comparison resolves to valid systems."""
-
-from pathlib import Path
-
 import pytest
 
 from electra_tf import cli
@@ -9,8 +5,8 @@ from electra_tf.comparison import plan
 from electra_tf.config import fields, validation
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.systems import costs
+from tests.examples.common import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 FILES = sorted((ROOT / "configs" / "compare").glob("*.cfg"))
 VOCAB = 8192
 

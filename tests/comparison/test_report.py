@@ -103,8 +103,7 @@ def test_a_probe_that_diverged_counts_as_the_baseline(store):
 
 
 def test_costs(store):
-    text = markdown(plan(), store)
-    head, _, *rows = rows_of(text, "## Cost")
+    head, _, *rows = rows_of(markdown(plan(), store), "## Cost")
     column = dict(zip(head, zip(*rows, strict=True), strict=True))
     for index, system in enumerate(plan().systems):
         run = system.config

@@ -91,8 +91,7 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
 
 def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
     probe = {"probe": "cola", "command": "finetune", "config": {}}
-    chosen = job(tmp_path, probe, records=[str(tmp_path / "none-*.tfrecord")])
-    (row,) = emitted(chosen)
+    (row,) = emitted(job(tmp_path, probe, records=[str(tmp_path / "none-*.tfrecord")]))
     assert row["kind"] == "pretrain"
     assert "none-*.tfrecord" in row["failure"]
     assert "Traceback" in capsys.readouterr().err

@@ -1,17 +1,14 @@
-"""Every command line in the docs has valid flags and values."""
-
 import pkgutil
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from electra_tf import cli
 from electra_tf.__main__ import COMMANDS
 from electra_tf.config import fields
+from tests.examples.common import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SCRIPTS = {"run_pretraining.py": "pretrain", "run_finetuning.py": "finetune"}
 COMMAND = re.compile(

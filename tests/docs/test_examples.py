@@ -1,5 +1,3 @@
-"""Every public name has an example, and examples in docstrings run."""
-
 import doctest
 import importlib
 import inspect
@@ -19,20 +17,10 @@ GIVEN = {"et": et, "keras": keras, "np": np, "tf": tf}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 # Slow modules, which train, export or trace a network.
 LONG = {
-    "electra_tf.api.loading",
-    "electra_tf.api.base",
-    "electra_tf.api.text_models",
-    "electra_tf.data.pipeline",
-    "electra_tf.pretraining.electra",
-    "electra_tf.pretraining.electric",
-    "electra_tf.pretraining.objectives",
-    "electra_tf.serving.export",
-    "electra_tf.serving.predictor",
-    "electra_tf.tasks.batching",
-    "electra_tf.tasks.heads",
-    "electra_tf.tasks.recipe",
-    "electra_tf.tasks.span_head",
-    "electra_tf.tasks.text",
+    *("api.loading", "api.base", "api.text_models", "data.pipeline"),
+    *("pretraining.electra", "pretraining.electric", "pretraining.objectives"),
+    *("serving.export", "serving.predictor", "tasks.batching", "tasks.heads"),
+    *("tasks.recipe", "tasks.span_head", "tasks.text"),
 }
 
 
@@ -40,10 +28,9 @@ def with_examples():
     """Yields the modules with examples without importing them."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if ">>> " in path.read_text("utf-8"):
-            parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-            slow = ".".join(parts) in LONG
-            marks = [pytest.mark.slow] if slow else []
-            yield pytest.param(".".join(parts), marks=marks)
+            name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+            marks = [pytest.mark.slow] if name in LONG else []
+            yield pytest.param(f"electra_tf.{name}", marks=marks)
 
 
 def test_every_public_name_has_an_example():

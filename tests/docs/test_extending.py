@@ -1,5 +1,3 @@
-"""The diffs of docs/extending.md work on a copy of the package."""
-
 import re
 import shutil
 import sys
@@ -9,8 +7,6 @@ import pytest
 from tests.examples.common import ROOT, output_of
 
 PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
-
-
 PROGRAM = """
 from electra_tf.__main__ import main
 from electra_tf.tasks import glue_task

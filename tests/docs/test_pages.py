@@ -3,15 +3,14 @@
 import csv
 import importlib.util
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from electra_tf.__main__ import main as command
 from electra_tf.serving import Predictor
+from tests.examples.common import ROOT
 
-ROOT = Path(__file__).parents[2]
 TEXTS = ["The book was written by John.", "a", "Books were sent to each other by us."]
 # Tests that run the Python of other pages.
 ELSEWHERE = {
@@ -71,8 +70,7 @@ def place(tmp_path_factory):
 @pytest.mark.slow
 def test_python(place, monkeypatch):
     monkeypatch.chdir(place)
-    names = run("python.md")
-    assert names["vectors"].shape == (2, 256)
+    assert run("python.md")["vectors"].shape == (2, 256)
     assert (place / "served" / "saved_model.pb").is_file()
 
 
@@ -84,20 +82,11 @@ def test_serving(place, monkeypatch):
     pytest.importorskip("onnxruntime")
     names = run("serving.md")
     expected = Predictor("runs/cola")([{"text": text} for text in TEXTS])
-    inputs = names["ids_of"](TEXTS)
-    answers = {
-        "litert": names["litert"](**inputs),
-        "onnx": dict(
-            zip(names["outputs"], names["session"].run(None, inputs), strict=True)
-        ),
-    }
-    for answer in answers.values():
-        actual = answer["probabilities"]
-        probabilities = [
-            [row["probabilities"][label] for label in names["labels"]]
-            for row in expected
-        ]
-        np.testing.assert_allclose(actual, probabilities, atol=1e-5)
+    labels, inputs = names["labels"], names["ids_of"](TEXTS)
+    probabilities = [[row["probabilities"][x] for x in labels] for row in expected]
+    onnx = dict(zip(names["outputs"], names["session"].run(None, inputs), strict=True))
+    for answer in (names["litert"](**inputs), onnx):
+        np.testing.assert_allclose(answer["probabilities"], probabilities, atol=1e-5)
 
 
 def test_names_in_the_table_of_features_exist():

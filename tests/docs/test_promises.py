@@ -1,13 +1,11 @@
-"""Tests named in the docs exist, and pytest collects them."""
-
 import ast
 import functools
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.examples.common import ROOT
+
 PAGES = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"),
     *sorted((ROOT / "docs").rglob("*.md")),

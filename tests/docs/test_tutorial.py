@@ -1,16 +1,14 @@
-"""The tutorial's steps run in order."""
-
 import csv
 import json
 import os
 import re
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.examples.common import ROOT, output_of
+from tests.strategy import free_ports
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
 STEP = re.compile(
@@ -26,12 +24,6 @@ def steps():
             yield step["shell"]
         else:
             yield f"cat > {step['name']} <<'END_OF_FILE'\n{step['code']}END_OF_FILE\n"
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def logged(path):
@@ -52,7 +44,7 @@ def test_the_steps_run(installed, tmp_path):
     for name in ("configs", "docs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     script = "\n".join(["set -euo pipefail", *steps()])
-    script = script.replace("8000", str(free_port()))
+    script = script.replace("8000", str(free_ports(1)[0]))
     # A few steps are enough to test the commands.
     for long in ("120 --warmup_steps=20", "40 --warmup_steps=10"):
         assert long in script
@@ -61,9 +53,8 @@ def test_the_steps_run(installed, tmp_path):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {"PYTHONPATH": str(installed), "PATH": path}
     output = output_of(["bash", "-c", script], tmp_path, **variables)
-    (predicted,) = re.findall(
-        r'^\{"text": "the sailor rowed to the island \.".*$', output, re.M
-    )
+    pattern = r'^\{"text": "the sailor rowed to the island \.".*$'
+    (predicted,) = re.findall(pattern, output, re.MULTILINE)
     assert json.loads(predicted)["label"] == "sea"
     (served,) = re.findall(r'\{"predictions":.*?\]\}', output)
     labels = [answer["label"] for answer in json.loads(served)["predictions"]]

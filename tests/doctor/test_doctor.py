@@ -116,11 +116,8 @@ def test_missing_and_damaged_files(tmp_path):
     assert subject.towers.keys() == {"discriminator"}
     path.unlink()
     check(examine(folder), "WARNING", "files", "there is no generator")
-    (folder / "vocab.txt").write_text(
-        "".join(f"{t}\n" for t in TOKENS if t != "[MASK]")
-    )
-    text = "special tokens missing: [MASK]"
-    check(examine(folder), "PROBLEM", "files", text)
+    (folder / "vocab.txt").write_text("\n".join(t for t in TOKENS if t != "[MASK]"))
+    check(examine(folder), "PROBLEM", "files", "special tokens missing: [MASK]")
     (folder / "vocab.txt").unlink()
     (folder / "discriminator.keras").unlink()
     found = said(examine(folder))
@@ -144,8 +141,7 @@ def test_an_untied_pair(tmp_path):
     found = doctor.read(tiny_run.save(tmp_path, model, sharing="nes"))
     text = "do not share their embeddings"
     check(doctor.examine(found), "WARNING", "files", text)
-    tied = with_flags(found, sharing="tied")
-    check(doctor.examine(tied), "PROBLEM", "files", text)
+    check(doctor.examine(with_flags(found, sharing="tied")), "PROBLEM", "files", text)
 
 
 def test_other_epsilons(tmp_path):
@@ -154,8 +150,7 @@ def test_other_epsilons(tmp_path):
     encoder = tiny.encoder(table, layer_norm_epsilon=1e-3, name="discriminator")
     model = type(model)(model.generator, encoder)
     randomize(model.trainable_variables)
-    run = tiny_run.save(tmp_path, model)
-    assert "0.001" in said(examine(run))["PROBLEM", "files"]
+    assert "0.001" in said(examine(tiny_run.save(tmp_path, model)))["PROBLEM", "files"]
 
 
 def test_a_generator_as_large_as_the_discriminator(subject):

@@ -22,6 +22,5 @@ def text(tmp_path_factory):
         lines.append("")
     (folder / "text.txt").write_text("\n".join(lines))
     words = sorted({word for line in lines for word in line.split()})
-    vocabulary = [*SPECIAL_TOKENS, *words]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
     return folder

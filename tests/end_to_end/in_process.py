@@ -2,7 +2,7 @@
 
 from electra_tf import files
 from electra_tf.runs import pretraining as pretrain
-from tests.end_to_end.test_pretraining import SIZES
+from tests.end_to_end.test_pretraining import command
 from tests.flag_parsing import parse
 
 
@@ -12,25 +12,21 @@ def config_of(text, model_dir, *arguments):
     ``arguments`` may begin with a flagfile; flags after ``--`` override the sizes.
     """
     middle = arguments.index("--") if "--" in arguments else 0
+    flags = command(text, model_dir)[2:]
     return parse(
         *arguments[:middle],
-        *(flag for flag in SIZES.split() if "generator" not in flag or not middle),
+        *(x for x in flags if not (middle and x.startswith("--generator"))),
         "--num_train_steps=6",
         "--save_checkpoint_steps=2",
         "--log_steps=1",
         "--mixed_precision=none",
-        f"--corpus={text / 'text.txt'}",
-        f"--vocab_file={text / 'vocab.txt'}",
-        f"--data_dir={text / 'data'}",
-        f"--model_dir={model_dir}",
         *arguments[middle + 1 if middle else 0 :],
     )
 
 
 def run(text, model_dir, *arguments):
     said = []
-    code = pretrain.run(config_of(text, model_dir, *arguments), said.append)
-    return code, said
+    return pretrain.run(config_of(text, model_dir, *arguments), said.append), said
 
 
 def rows(model_dir):

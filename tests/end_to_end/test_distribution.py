@@ -89,11 +89,10 @@ def run_workers(text, model_dirs, *flags):
 
 def assert_close(first, second):
     assert first.keys() == second.keys()
+    # The order of summation over rows differs.
+    tolerance = {"rtol": 2e-4, "atol": 1e-5}
     for name in first:
-        # The order of summation over rows differs.
-        np.testing.assert_allclose(
-            first[name], second[name], rtol=2e-4, atol=1e-5, err_msg=name
-        )
+        np.testing.assert_allclose(first[name], second[name], **tolerance, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +107,7 @@ def two_workers(text, one_device, tmp_path_factory):
     """Folders of the chief and of the other worker, trained on one device's records."""
     del one_device
     folders = [tmp_path_factory.mktemp(f"worker_{index}") for index in range(2)]
-    outputs = run_workers(text, folders)
-    assert "electra_tf finetune" in outputs[0]
+    assert "electra_tf finetune" in run_workers(text, folders)[0]
     return folders
 
 
@@ -125,8 +123,7 @@ def test_a_checkpoint_of_two_workers_goes_on_in_one(
 ):
     folder = shutil.copytree(two_workers[0], tmp_path / "run", ignore=LAST)
     flags = [f"--records={text / 'data' / 'train-*.tfrecord'}"]
-    output = run_here(text, folder, *SHORT, *flags)
-    assert "resuming after step 3" in output
+    assert "resuming after step 3" in run_here(text, folder, *SHORT, *flags)
     assert_close(final_weights(one_device, 6), final_weights(folder, 6))
 
 
@@ -163,16 +160,13 @@ def test_a_killed_worker_stops_the_job_and_nothing_is_lost(
     assert "Run the same command on all workers again" in said[0]
     assert not (one / "encoder.keras").exists()
     if victim == "chief":
-        outputs = run_workers(text, [one] * 2)
-        assert "resuming after step 3" in outputs[0]
-        ended = final_weights(one, 6)
-        np.testing.assert_equal(ended, final_weights(two_workers[0], 6))
+        assert "resuming after step 3" in run_workers(text, [one] * 2)[0]
+        np.testing.assert_equal(final_weights(one, 6), final_weights(two_workers[0], 6))
 
 
 def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
     flags = ["--distribution=mirrored", "--eval_steps=3", "--log_steps=2"]
-    output = finish(start(text, tmp_path, *flags, devices=2))
-    assert "generator_loss" in output
+    assert "generator_loss" in finish(start(text, tmp_path, *flags, devices=2))
     assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
     assert {row["step"] for row in rows(tmp_path) if "eval_loss" in row} == {3, 6}
 
@@ -180,6 +174,5 @@ def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_other_precisions_run(text, tmp_path, precision):
     flags = (f"--mixed_precision={precision}", "--num_train_steps=4")
-    output = run_here(text, tmp_path, *flags)
-    assert "generator_loss" in output
+    assert "generator_loss" in run_here(text, tmp_path, *flags)
     assert keras.config.dtype_policy().name == "float32"

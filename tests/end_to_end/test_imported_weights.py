@@ -30,18 +30,10 @@ def imported(text, tmp_path_factory):
     """Variables of a checkpoint, and the folder of its import."""
     folder = tmp_path_factory.mktemp("original")
     vocabulary = (text / "vocab.txt").read_text()
-    sizes = {
-        "vocab": len(vocabulary.splitlines()),
-        "positions": 32,
-        "segments": 2,
-        "embedding": 16,
-        "hidden": 32,
-        "layers": 2,
-        "intermediate": 64,
-    }
-    variables = reference.random_variables(
-        reference.shapes(sizes, {"hidden": 16, "intermediate": 32}), stddev=0.2
-    )
+    sizes = {"embedding": 16, "hidden": 32, "layers": 2, "intermediate": 64}
+    sizes |= {"vocab": len(vocabulary.splitlines()), "positions": 32, "segments": 2}
+    shapes = reference.shapes(sizes, {"hidden": 16, "intermediate": 32})
+    variables = reference.random_variables(shapes, stddev=0.2)
     save(folder / "electra_small", variables)
     (folder / "vocab.txt").write_text(vocabulary)
     to = folder / "imported"
@@ -72,9 +64,8 @@ def reference_losses(variables, model_dir):
     used = batch["masked_lm_weights"] > 0
     positions = batch["masked_lm_positions"]
     logits = networks.mlm_logits(batch["masked_input_ids"], segments, mask, positions)
-    corrupted, replaced = step.corrupt(
-        batch["input_ids"], positions, used, logits.argmax(-1)
-    )
+    tokens = logits.argmax(-1)
+    corrupted, replaced = step.corrupt(batch["input_ids"], positions, used, tokens)
     scores = networks.rtd_logits(corrupted, segments, mask)
     return (
         step.generator_loss(logits, batch["masked_lm_ids"], used),
@@ -89,8 +80,7 @@ def test_continued_pretraining_starts_at_the_loss_of_the_checkpoint(
     """The export to the original format then has other values in every variable."""
     variables, folder = imported
     rates = ("--warmup_steps=0", "--learning_rate=1e-2")
-    output = pretrain(text, tmp_path, folder, *rates)
-    assert "kept as initialized: none" in output
+    assert "kept as initialized: none" in pretrain(text, tmp_path, folder, *rates)
     first = next(row for row in in_process.rows(tmp_path) if "generator_loss" in row)
     assert first["step"] == 1
     generator, discriminator = reference_losses(variables, tmp_path)
@@ -101,11 +91,9 @@ def test_continued_pretraining_starts_at_the_loss_of_the_checkpoint(
     vocabulary = variables["electra/embeddings/word_embeddings"].shape[0]
     assert abs(generator - math.log(vocabulary)) > 0.2
     assert abs(discriminator - math.log(2)) > 0.1
-    ours = (tmp_path / "vocab.txt").read_bytes()
-    assert ours == (folder / "vocab.txt").read_bytes()
+    assert (tmp_path / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
     # The same command resumes from the run's own checkpoint, not from the import.
-    again = pretrain(text, tmp_path, folder, *rates)
-    assert "trained to its last step" in again
+    assert "trained to its last step" in pretrain(text, tmp_path, folder, *rates)
     out = tmp_path / "out"
     flags = (f"--from={tmp_path}", f"--to={out}", "--format=google_tf1")
     commands.run("convert", *flags)

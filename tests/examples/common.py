@@ -11,11 +11,10 @@ EXAMPLES = ROOT / "examples"
 
 def output_of(command, folder, **variables):
     """Runs a command in a folder; returns its output and fails on an exit code."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables},
         capture_output=True,
         text=True,
         check=False,

@@ -44,10 +44,9 @@ def test_strings_are_answered_as_the_model_does(served):
     expected = predictor([{"text": text} for text in TEXTS])
     labels = [label.decode() for label in tf.make_ndarray(found["label"])]
     assert labels == [answer["label"] for answer in expected]
-    probabilities = [answer["probability"] for answer in expected]
-    np.testing.assert_allclose(
-        tf.make_ndarray(found["probability"]), probabilities, rtol=1e-5
-    )
+    probabilities = tf.make_ndarray(found["probability"])
+    expected = [answer["probability"] for answer in expected]
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
 
 
 def test_ids_are_answered_too(served):

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pytest
 
@@ -29,21 +30,15 @@ def test_answers_are_those_of_the_model(served):
         (expected,) = predictor([{"text": text}])
         assert answer["label"] == expected["label"]
         assert answer["probability"] == pytest.approx(expected["probability"], abs=1e-5)
-    assert client.get("/health").json() == {
-        "status": "ok",
-        "texts": ["text"],
-        "waiting": 0,
-    }
+    health = {"status": "ok", "texts": ["text"], "waiting": 0}
+    assert client.get("/health").json() == health
 
 
 def test_requests_that_come_together_share_batches(served, monkeypatch):
     _, client, _ = served
-    batcher, sizes = client.app.state.batcher, []
-    model = batcher.predictor
-    monkeypatch.setattr(
-        batcher, "predictor", lambda rows: sizes.append(len(rows)) or model(rows)
-    )
-    monkeypatch.setattr(batcher.predictor, "text_names", ("text",), raising=False)
+    batcher = client.app.state.batcher
+    model = mock.Mock(wraps=batcher.predictor, text_names=("text",))
+    monkeypatch.setattr(batcher, "predictor", model)
 
     def ask(number):
         texts = [f"text {number}"] * 5
@@ -52,6 +47,7 @@ def test_requests_that_come_together_share_batches(served, monkeypatch):
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(16)))
     assert [len(each) for each in answers] == [5] * 16
+    sizes = [len(call.args[0]) for call in model.call_args_list]
     assert sum(sizes) == 80
     assert 5 < max(sizes) <= 32
 
@@ -82,14 +78,9 @@ def test_requests_that_are_not_texts_are_the_clients_mistake(served, body):
 def request(app, messages, headers=()):
     """Posts a body; returns the status and the number of messages read."""
     statuses, waiting = [], iter(messages)
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/predict",
-        "raw_path": b"/predict",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), *headers],
-    }
+    scope = {"type": "http", "method": "POST", "query_string": b""}
+    scope |= {"path": "/predict", "raw_path": b"/predict"}
+    scope["headers"] = [(b"content-type", b"application/json"), *headers]
     read = []
 
     async def receive():
@@ -109,8 +100,7 @@ def request(app, messages, headers=()):
 def test_bytes_are_counted_as_they_arrive(served):
     """A chunked body may have a wrong content-length or no end."""
     _, client, _ = served
-    large = {"texts": ["a" * 300_000]}
-    assert client.post("/predict", json=large).status_code == 413
+    assert client.post("/predict", json={"texts": ["a" * 300_000]}).status_code == 413
     chunks = (b" " * 65_536 for _ in range(10**6))
     announced = [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")]
     assert request(client.app, chunks, announced) == (413, 5)
@@ -133,13 +123,8 @@ def test_a_full_queue_is_said(served, monkeypatch):
 def test_a_failure_is_told_to_whoever_waits(served, monkeypatch):
     _, client, _ = served
 
-    class Broken:
-        text_names = ("text",)
-
-        def __call__(self, rows):
-            raise ValueError("no answer")
-
-    monkeypatch.setattr(client.app.state.batcher, "predictor", Broken())
+    broken = mock.Mock(side_effect=ValueError("no answer"), text_names=("text",))
+    monkeypatch.setattr(client.app.state.batcher, "predictor", broken)
     with pytest.raises(ValueError, match="no answer"):
         client.post("/predict", json={"texts": ["a"]})
     monkeypatch.undo()

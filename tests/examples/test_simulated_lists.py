@@ -1,5 +1,3 @@
-"""Simulated n-best lists against brute force."""
-
 import itertools
 import json
 import sys
@@ -67,13 +65,9 @@ def test_the_best_sums_are_those_of_all_texts():
         [(f"{slot}{word}", float(rng.normal())) for word in range(rng.integers(1, 4))]
         for slot in range(6)
     ]
-    every = sorted(
-        (
-            (sum(score for _, score in path), " ".join(word for word, _ in path))
-            for path in itertools.product(*slots)
-        ),
-        reverse=True,
-    )
+    paths = (zip(*path, strict=True) for path in itertools.product(*slots))
+    sums = [(sum(scores), " ".join(words)) for words, scores in paths]
+    every = sorted(sums, reverse=True)
     found = simulated.n_best(slots, 7)
     assert [text for text, _ in found] == [text for _, text in every[:7]]
     np.testing.assert_allclose([s for _, s in found], [s for s, _ in every[:7]])

@@ -69,8 +69,7 @@ def test_an_empty_folder(tmp_path):
 def test_the_vocabulary_is_that_of_training(tmp_path):
     """Another order of the tokens gives every id another meaning."""
     encoder = common.encoder(layers=1)
-    sha256 = Vocabulary(TOKENS).sha256
-    folder = write(tmp_path, {"data": {"vocabulary_sha256": sha256}})
+    folder = write(tmp_path, {"data": {"vocabulary_sha256": Vocabulary(TOKENS).sha256}})
     folder.check_vocabulary("encoder", encoder)
     Vocabulary((*TOKENS[:5], *TOKENS[:4:-1])).save(tmp_path / "vocab.txt")
     with pytest.raises(UserError, match=r"vocab\.txt does not have the SHA-256"):
@@ -87,8 +86,8 @@ def test_the_last_held_out_numbers(tmp_path):
         {"step": 2, "eval_loss": 2.0, "eval_auc": None},
         {"step": 3, "loss": 1.0},
     ]
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "metrics.jsonl").write_text(f'{lines}{{"step": 4, "eval_l')
+    lines = [*map(json.dumps, rows), '{"step": 4, "eval_l']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert folder.metrics() == rows
     assert folder.held_out() == {"eval_loss": 2.0}
 

@@ -53,8 +53,7 @@ def test_the_generator_fills_what_grammar_leaves_open(inspector):
 def test_the_files_are_small_and_whole():
     folder = PretrainingFolder(named("mini"))
     assert folder.path == SHIPPED / "mini"
-    files = sorted(path.name for path in folder.path.iterdir())
-    assert files == [
+    assert sorted(path.name for path in folder.path.iterdir()) == [
         *("README.md", "config.json", "discriminator.safetensors"),
         *("generator.safetensors", "metrics.jsonl", "recipe.json", "vocab.txt"),
     ]

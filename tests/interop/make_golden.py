@@ -48,13 +48,8 @@ CASES = {
 
 
 def config(**sizes):
-    shared = {
-        "vocab_size": len(TOKENS),
-        "max_position_embeddings": 16,
-        "num_hidden_layers": 2,
-        "intermediate_size": 24,
-        "pad_token_id": 0,
-    }
+    shared = {"vocab_size": len(TOKENS), "pad_token_id": 0, "num_hidden_layers": 2}
+    shared |= {"max_position_embeddings": 16, "intermediate_size": 24}
     return ElectraConfig(**{**shared, **sizes})
 
 
@@ -63,8 +58,7 @@ def randomized(model, generator):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator) * 0.3
-            is_scale = name.endswith("LayerNorm.weight")
-            parameter.copy_(noise + 1 if is_scale else noise)
+            parameter.copy_(noise + 1 if name.endswith("LayerNorm.weight") else noise)
     return model.eval()
 
 
@@ -87,12 +81,9 @@ def inputs(seed=0):
 
 
 def torch_inputs(arrays):
-    named = {
-        "input_ids": arrays["input_ids"],
-        "attention_mask": arrays["input_mask"],
-        "token_type_ids": arrays["segment_ids"],
-    }
-    return {name: torch.tensor(array).long() for name, array in named.items()}
+    names = ("input_ids", "input_mask", "segment_ids")
+    ids, mask, segments = (torch.tensor(arrays[name]).long() for name in names)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
 
 
 def outputs(discriminator, generator, arrays):
@@ -113,8 +104,7 @@ def outputs(discriminator, generator, arrays):
 def save(folder, discriminator, generator):
     discriminator.save_pretrained(folder)
     generator.save_pretrained(folder / "generator")
-    vocabulary = "".join(f"{token}\n" for token in TOKENS)
-    (folder / "vocab.txt").write_text(vocabulary)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
 
 
 def main():

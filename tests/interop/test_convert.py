@@ -71,12 +71,8 @@ def written_in(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     casing = {"lower_case": False, "strip_accents": False}
-    folder = tiny_run.save(
-        tmp_path_factory.mktemp("finished"),
-        data={"records_sha256": "abc", **casing},
-        corpus=["my_text/"],
-        **casing,
-    )
+    about = {"data": {"records_sha256": "abc", **casing}, "corpus": ["my_text/"]}
+    folder = tiny_run.save(tmp_path_factory.mktemp("finished"), **about, **casing)
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 8')
     (folder / "recipe.json").write_text('{"dropout": 0.0}')
@@ -113,8 +109,7 @@ def test_a_run_goes_out_and_comes_back_to_the_bit(finished, tmp_path, format_nam
     module = convert.FORMATS[format_name]
     assert written_in(out) <= set(module.OUTPUTS)
     assert module.detect(Source(str(out)))
-    said = run(out, back, "--nolower_case", "--nostrip_accents")
-    assert "warning" not in said
+    assert "warning" not in run(out, back, "--nolower_case", "--nostrip_accents")
     original = run_folder.read(Source(str(finished)))
     again = run_folder.read(Source(str(back)))
     # Other formats have no recipe.
@@ -137,8 +132,7 @@ def test_float16_rounds_and_halves(finished, tmp_path, monkeypatch, format_name)
         for arrays in (tower.encoder, tower.head):
             halves = {name: x.astype(np.float16) for name, x in arrays.items()}
             arrays.update({n: x.astype(np.float32) for n, x in halves.items()})
-    again = convert.find_format(Source(str(out))).read(Source(str(out)))
-    assert same(again, expected)
+    assert same(convert.find_format(Source(str(out))).read(Source(str(out))), expected)
     # Fine-tuning finds the encoder by path and by the name of a shipped encoder.
     monkeypatch.setattr(folders, "SHIPPED", tmp_path)
     for name in ("little", str(out)) if format_name == "electra_tf" else ():
@@ -204,8 +198,7 @@ def test_an_encoder_without_its_head(tmp_path, finished):
     source.mkdir()
     for name in ("encoder.keras", "vocab.txt"):
         shutil.copy(finished / name, source)
-    said = run(source, tmp_path / "out", "--format=hugging_face")
-    assert "no head" in said
+    assert "no head" in run(source, tmp_path / "out", "--format=hugging_face")
     run(source, tmp_path / "imported")
     assert not (tmp_path / "imported" / "discriminator.keras").exists()
     # A generator with a different encoder makes a pair.
@@ -248,8 +241,7 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
 
     run(GOLDEN / "equal", tmp_path / "out")
     monkeypatch.setattr(run_folder, "write", fail)
-    message = refused(GOLDEN / "projected", tmp_path / "out", "--overwrite")
-    assert "disk full" in message
+    assert "disk full" in refused(GOLDEN / "projected", tmp_path / "out", "--overwrite")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert len(list((tmp_path / "out").iterdir())) == 5
 
@@ -257,8 +249,7 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
 def test_weights_that_are_not_finite_are_refused(tmp_path):
     model = tiny_run.electra()
     model.discriminator.transformer.blocks[1].weights[0].assign_add([[np.nan]])
-    source = tiny_run.save(tmp_path / "run", model)
-    message = refused(source, tmp_path / "out")
+    message = refused(tiny_run.save(tmp_path / "run", model), tmp_path / "out")
     assert "layer_1/qkv_kernel of the discriminator has values that are not" in message
     theirs = shutil.copytree(GOLDEN / "equal", tmp_path / "theirs")
     tensors = load_file(theirs / "model.safetensors")
@@ -293,6 +284,7 @@ def test_mistakes_are_refused(finished, tmp_path):
     file.write_text("text")
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     hub, lone = "--format=hugging_face", "--only=discriminator"
+    formats = "--float16 needs --format=electra_tf or hugging_face"
     for source, flags, message in (
         ("/nothing/here", [], "is not a folder or checkpoint"),
         (tmp_path, [], "not in a known format (electra_tf, "),
@@ -305,10 +297,7 @@ def test_mistakes_are_refused(finished, tmp_path):
         (finished, ["--num_heads=2"], "does not need --num_heads"),
         (finished, ["--generator=/x"], "does not need --generator"),
         (equal, ["--generator=/x", lone], f"--generator cannot be used with {lone}"),
-        (
-            *(equal, ["--format=google_tf1", "--float16"]),
-            "--float16 needs --format=electra_tf or hugging_face",
-        ),
+        (equal, ["--format=google_tf1", "--float16"], formats),
         (equal, ["--push_to_hub=me/mine"], hub),
         (equal, ["--push_to_hub=mine", hub], "owner/name"),
         (equal, ["--private"], "--push_to_hub"),

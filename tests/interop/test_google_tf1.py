@@ -20,15 +20,8 @@ from tests.interop.models import (
 from tests.reference import google_tf1 as reference
 
 VOCAB_FILE = GOLDEN / "projected" / "vocab.txt"
-SIZES = {
-    "vocab": 35,
-    "positions": 16,
-    "segments": 2,
-    "embedding": 8,
-    "hidden": 16,
-    "layers": 2,
-    "intermediate": 24,
-}
+SIZES = {"vocab": 35, "positions": 16, "segments": 2, "embedding": 8}
+SIZES |= {"hidden": 16, "layers": 2, "intermediate": 24}
 # Like small, base and large: they differ in projections and numbers of heads.
 CASES = {
     "small": (SIZES, {"hidden": 12, "intermediate": 20}),
@@ -66,9 +59,8 @@ def read(path, **options):
 def assert_reference(imported, variables, *heads):
     """Checks hidden states and logits against NumPy's."""
     arrays = expected("projected")
-    networks = reference.Checkpoint(
-        variables, dict(zip(("electra", "generator"), heads, strict=True))
-    )
+    heads = dict(zip(("electra", "generator"), heads, strict=True))
+    networks = reference.Checkpoint(variables, heads)
     given = (arrays["input_ids"], arrays["segment_ids"], arrays["input_mask"])
     wanted = {
         "hidden": networks.hidden("electra", *given),
@@ -96,8 +88,7 @@ def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path)
 
 def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
     variables = checkpoint(tmp_path, *CASES["small"])
-    alone = read(tmp_path, num_heads=3, only="generator")
-    assert alone.generator.sizes.num_heads == 3
+    assert read(tmp_path, num_heads=3, only="generator").generator.sizes.num_heads == 3
     path = tmp_path / "small_generator_config.json"
     path.write_text(json.dumps({"num_attention_heads": 3}))
     flagged = read(tmp_path, num_heads=4)
@@ -152,16 +143,12 @@ def test_state_of_training_is_left_and_named(tmp_path):
 
 
 def test_wrong_variables_are_named(tmp_path):
-    variables = checkpoint(
-        tmp_path, *CASES["small"], {"cloze_predictions/dense/bias": np.zeros(3, "f4")}
-    )
-    with pytest.raises(
-        ValueError, match="not part of ELECTRA: cloze_predictions/dense/bias"
-    ):
+    extra = "cloze_predictions/dense/bias"
+    variables = checkpoint(tmp_path, *CASES["small"], {extra: np.zeros(3, "f4")})
+    with pytest.raises(ValueError, match=f"not part of ELECTRA: {extra}"):
         read(tmp_path)
     name = "generator/encoder/layer_1/attention/self/key/kernel"
-    missing = {key: value for key, value in variables.items() if key != name}
-    save(tmp_path / "model", missing)
+    save(tmp_path / "model", {k: v for k, v in variables.items() if k != name})
     with pytest.raises(ValueError, match=f"has no tensor {name}"):
         read(tmp_path)
     save(tmp_path / "model", variables | {name: variables[name][:, :3]})
@@ -186,11 +173,9 @@ def test_a_generator_with_tables_of_its_own_is_imported_alone(tmp_path):
     discriminator = read(tmp_path, only="discriminator")
     assert list(discriminator.towers) == ["discriminator"]
     assert own.keys() < set(discriminator.not_taken)
-    generator = read(tmp_path, only="generator").generator
-    np.testing.assert_array_equal(
-        generator.encoder["embeddings/word_embeddings"],
-        own["generator/embeddings/word_embeddings"],
-    )
+    tables = read(tmp_path, only="generator").generator.encoder
+    words = "embeddings/word_embeddings"
+    np.testing.assert_array_equal(tables[words], own[f"generator/{words}"])
 
 
 def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
@@ -204,8 +189,7 @@ def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
     # One encoder has one number of heads.
     towers = read(tmp_path, num_heads=4).towers.values()
     assert [tower.sizes.num_heads for tower in towers] == [4, 4]
-    config = tmp_path / "discriminator_config.json"
-    config.write_text('{"num_attention_heads": 2}')
+    (tmp_path / "discriminator_config.json").write_text('{"num_attention_heads": 2}')
     assert read(tmp_path, only="generator").generator.sizes.num_heads == 2
     head = "discriminator_predictions"
     alone = {k: v for k, v in shared.items() if not k.startswith(head)}

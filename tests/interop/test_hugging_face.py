@@ -11,12 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.interop import (
-    convert,
-    hugging_face,
-    networks,
-    tokenizer_files,
-)
+from electra_tf.interop import convert, hugging_face, networks, tokenizer_files
 from electra_tf.interop.names import HUGGING_FACE, scatter
 from electra_tf.interop.networks import Source
 from tests.interop.models import (
@@ -27,6 +22,7 @@ from tests.interop.models import (
     same,
     written,
 )
+from tests.tasks.common import UNCASED
 
 
 @pytest.fixture
@@ -58,8 +54,7 @@ def test_outputs_names_and_bits_are_those_of_transformers(case, tmp_path):
     hugging_face.write(tmp_path, with_tokenizer(imported))
     for below in (".", "generator"):
         theirs = load_file(GOLDEN / case / below / "model.safetensors")
-        ours = load_file(tmp_path / below / "model.safetensors")
-        assert_same_arrays(ours, theirs)
+        assert_same_arrays(load_file(tmp_path / below / "model.safetensors"), theirs)
         config = json.loads((tmp_path / below / "config.json").read_text())
         golden = json.loads((GOLDEN / case / below / "config.json").read_text())
         for key in {*hugging_face.SIZES, "architectures", "model_type"}:
@@ -68,16 +63,12 @@ def test_outputs_names_and_bits_are_those_of_transformers(case, tmp_path):
 
 
 def with_tokenizer(imported, **changes):
-    casing = {"lower_case": True, "strip_accents": True}
-    return dataclasses.replace(imported, **{**casing, "trained_length": 12, **changes})
+    return dataclasses.replace(imported, **{**UNCASED, "trained_length": 12, **changes})
 
 
 def test_start_and_dropout_travel_along(folder, tmp_path):
-    said = {
-        "initializer_range": 0.06,
-        "hidden_dropout_prob": 0.2,
-        "attention_probs_dropout_prob": 0.3,
-    }
+    said = {"initializer_range": 0.06, "hidden_dropout_prob": 0.2}
+    said["attention_probs_dropout_prob"] = 0.3
     for below in (folder, folder / "generator"):
         change_config(below, **said)
     imported = read(folder)
@@ -100,8 +91,8 @@ def test_only_one_tower(tmp_path):
     assert config["architectures"] == ["ElectraForMaskedLM"]
     assert not (tmp_path / "generator").exists()
     assert same(read(tmp_path), generator)
-    only = read(GOLDEN / "projected", only="discriminator")
-    assert list(only.towers) == ["discriminator"]
+    only = read(GOLDEN / "projected", only="discriminator").towers
+    assert list(only) == ["discriminator"]
     # 6 heads do not divide the discriminator's hidden size.
     alone = read(GOLDEN / "projected", only="generator", num_heads=6).generator
     assert alone.sizes.num_heads == 6
@@ -351,18 +342,16 @@ def test_pickled_weights(folder):
     """Old names of LayerNorms and of the exact GELU, and the tied output matrix."""
     torch = pytest.importorskip("torch")
     words = "electra.embeddings.word_embeddings.weight"
-    change_tensors(
-        folder / "generator", lambda t: t.update({"generator_lm_head.weight": t[words]})
-    )
+    key = "generator_lm_head.weight"
+    change_tensors(folder / "generator", lambda t: t.update({key: t[words]}))
     for below in (folder, folder / "generator"):
         change_config(below, hidden_act="gelu_python")
         tensors = load_file(below / "model.safetensors")
-        old = {
-            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-                "LayerNorm.bias", "LayerNorm.beta"
-            ): torch.nn.Parameter(torch.from_numpy(array))
-            for name, array in tensors.items()
-        }
+        old = {}
+        for name, array in tensors.items():
+            name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+            name = name.replace("LayerNorm.bias", "LayerNorm.beta")
+            old[name] = torch.nn.Parameter(torch.from_numpy(array))
         assert old.keys() != tensors.keys()
         torch.save(old, below / "pytorch_model.bin")
         (below / "model.safetensors").unlink()

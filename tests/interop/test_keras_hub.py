@@ -24,15 +24,8 @@ from tests.tasks import common
 TEXTS = ["the movie is good", "a bad book .", "it was awful", "the song is great !"]
 WORDS = ("the", "chef", "cook", "##ed", "meal", "cafe", ".", "A", "B")
 TOKENS = (*SPECIAL_TOKENS, *WORDS)
-SIZES = {
-    "vocab_size": len(TOKENS),
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "embedding_dim": 8,
-    "intermediate_dim": 24,
-    "max_sequence_length": 12,
-}
+SIZES = {"vocab_size": len(TOKENS), "max_sequence_length": 12, "embedding_dim": 8}
+SIZES |= {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
 INPUTS = {
     "token_ids": np.array([[2, 5, 6, 7, 3, 0], [2, 9, 3, 10, 11, 3]], "int32"),
     "segment_ids": np.array([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]], "int32"),
@@ -48,9 +41,7 @@ def backbone(**sizes):
 
 
 def encoder(**changes):
-    table = et.layers.TextEmbedding(
-        len(TOKENS), changes.pop("embedding_size", 8), max_positions=12
-    )
+    table = et.layers.TextEmbedding(len(TOKENS), 8, max_positions=12)
     sizes = {"num_layers": 2, "hidden_size": 16, "num_heads": 2, **changes}
     made = et.TextEncoder(table, intermediate_size=24, **sizes)
     randomize(made.weights)
@@ -58,13 +49,10 @@ def encoder(**changes):
 
 
 def imported(encoder, **changes):
-    known = {"vocabulary": Vocabulary(TOKENS), "lower_case": True}
-    return Imported(
-        format="test",
-        source="test",
-        discriminator=networks.encoder_tower(encoder, "test"),
-        **{**known, "strip_accents": True, **changes},
-    )
+    known = {"lower_case": True, "strip_accents": True, "source": "test"}
+    known |= {"vocabulary": Vocabulary(TOKENS), **changes}
+    tower = networks.encoder_tower(encoder, "test")
+    return Imported(format="test", discriminator=tower, **known)
 
 
 def write(folder, encoder, **changes):
@@ -85,7 +73,6 @@ def encoder_of(model):
 
 
 def with_exact_gelu(model):
-    """Replaces the backbone's approximate GELU with the exact one."""
     exact = functools.partial(keras.activations.gelu, approximate=False)
     for layer in model.transformer_layers:
         layer._feedforward_intermediate_dense.activation = exact
@@ -110,8 +97,7 @@ def test_reading_gives_their_hidden_states(embedding_dim, tmp_path):
     assert found.vocabulary is None
     states = ours(encoder_of(found))
     approximate = np.abs(states - theirs(model)).max()
-    exact = np.abs(states - theirs(with_exact_gelu(model))).max()
-    assert exact < 1e-5
+    assert np.abs(states - theirs(with_exact_gelu(model))).max() < 1e-5
     assert 1e-5 < approximate < 1e-2
 
 
@@ -119,8 +105,7 @@ def test_writing_gives_a_preset_that_computes_the_same(tmp_path):
     model = encoder()
     notes = write(tmp_path / "preset", model)
     loaded = keras_hub.models.ElectraBackbone.from_preset(str(tmp_path / "preset"))
-    hidden = theirs(with_exact_gelu(loaded))
-    np.testing.assert_allclose(ours(model), hidden, atol=1e-5)
+    np.testing.assert_allclose(ours(model), theirs(with_exact_gelu(loaded)), atol=1e-5)
     for word in ("no place for the heads", "pooled_output", "tanh"):
         assert word in notes
 
@@ -204,13 +189,9 @@ def test_text_models_are_presets(tmp_path, capsys):
     model.save_to_preset(folder)
     backbone = keras_hub.models.Backbone.from_preset(str(folder))
     ids = model.preprocessor({"text": TEXTS})
-    theirs = with_exact_gelu(backbone)(
-        {
-            "token_ids": ids["input_ids"],
-            "segment_ids": ids["segment_ids"],
-            "padding_mask": ids["input_mask"],
-        }
-    )["sequence_output"]
+    inputs = {"token_ids": ids["input_ids"], "segment_ids": ids["segment_ids"]}
+    inputs["padding_mask"] = ids["input_mask"]
+    theirs = with_exact_gelu(backbone)(inputs)["sequence_output"]
     np.testing.assert_allclose(theirs, model.encoder(ids), atol=1e-5)
     tokenizer = keras_hub.models.Tokenizer.from_preset(str(folder))
     assert tuple(tokenizer.get_vocabulary()) == model.vocabulary

@@ -54,8 +54,7 @@ def test_export_is_loaded_whole_and_agrees(models, tmp_path):
     assert tied is pair[1].electra.embeddings.word_embeddings.weight
     found = make_golden.outputs(*pair, arrays)
     assert_same_arrays(found, wanted)
-    ours = outputs(run_folder.read(Source(str(imported))), arrays)
-    assert_agree(ours, found, arrays)
+    assert_agree(outputs(run_folder.read(Source(str(imported))), arrays), found, arrays)
     # `transformers` accepts every key of the config and keeps its value.
     written = json.loads((out / "config.json").read_text())
     kept = transformers.ElectraConfig.from_pretrained(out).to_dict()
@@ -78,8 +77,7 @@ def test_export_is_loaded_whole_and_agrees(models, tmp_path):
     ],
 )
 def test_the_encoder_of_other_classes(name, heads, tmp_path):
-    sizes = make_golden.config(**CASES["projected"][0])
-    model = getattr(transformers, name)(sizes)
+    model = getattr(transformers, name)(make_golden.config(**CASES["projected"][0]))
     make_golden.randomized(model, torch.Generator().manual_seed(3))
     model.save_pretrained(tmp_path)
     imported = read(tmp_path, only="discriminator")
@@ -92,7 +90,6 @@ def test_the_encoder_of_other_classes(name, heads, tmp_path):
 
 
 def pretraining_batch(arrays, vocabulary):
-    """Inputs with masked tokens, as in pretraining."""
     ids, mask = tf.constant(arrays["input_ids"]), tf.constant(arrays["input_mask"])
     masker = Masking(
         len(vocabulary),
@@ -124,9 +121,8 @@ def torch_loss(pair, batch):
     labels = (corrupted != given["input_ids"]).float()
     real = given["attention_mask"] > 0
     assert 0 < labels.sum() < real.sum()
-    scores = discriminator(**given | {"input_ids": corrupted}).logits
     detection = torch.nn.functional.binary_cross_entropy_with_logits(
-        scores[real], labels[real]
+        discriminator(**given | {"input_ids": corrupted}).logits[real], labels[real]
     )
     return mlm, detection, mlm + 50 * detection
 
@@ -147,9 +143,8 @@ def test_pretraining_loss_and_gradients(models):
     for tower in (model.generator.encoder, model.discriminator):
         assert tower.embeddings is model.discriminator.embeddings
     with tf.GradientTape() as tape:
-        terms = model.compute_losses(
-            batch, model.loss_totals(batch), seed=tf.constant([0, 0]), training=False
-        )
+        options = {"seed": tf.constant([0, 0]), "training": False}
+        terms = model.compute_losses(batch, model.loss_totals(batch), **options)
         total = tf.add_n(terms)
     mlm, detection, wanted = torch_loss(pair, batch)
     assert float(terms[0]) == pytest.approx(mlm.item(), abs=1e-5)
@@ -185,11 +180,9 @@ def compare(half, rows, variables, gradients):
     theirs = {name: p.grad.numpy() for name, p in half.named_parameters()}
     wanted = Tensors(theirs, "gradients").read(rows)
     assert wanted.keys() == variables.keys()
-    largest = max(np.abs(value).max() for value in wanted.values())
+    # The detection loss has weight 50: compare relative to the largest gradient.
+    atol = 1e-5 * max(1.0, *(np.abs(value).max() for value in wanted.values()))
     for name, value in wanted.items():
         found = tf.convert_to_tensor(gradients[id(variables[name])]).numpy()
-        # The detection loss has weight 50: compare relative to the largest gradient.
-        np.testing.assert_allclose(
-            found, value, atol=1e-5 * max(1.0, largest), rtol=1e-4, err_msg=name
-        )
+        np.testing.assert_allclose(found, value, rtol=1e-4, atol=atol, err_msg=name)
     return len(wanted)

@@ -104,21 +104,17 @@ def assert_equal(found, wanted):
         np.testing.assert_allclose(found[name], value, atol=2e-5, rtol=1e-5)
 
 
-SLOW = pytest.mark.slow
-
-
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[SLOW] * (kind != "regression")) for kind in TASKS],
+    [pytest.param(k, marks=[pytest.mark.slow] * (k != "regression")) for k in TASKS],
 )
 def test_out_to_transformers_and_back(kind, tmp_path):
     transformers = pytest.importorskip("transformers")
     task = TASKS[kind]
     model = saved(tmp_path / "run", task)
     run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
-    loaded, report = getattr(transformers, CLASSES[kind]).from_pretrained(
-        tmp_path / "hf", output_loading_info=True
-    )
+    load = getattr(transformers, CLASSES[kind]).from_pretrained
+    loaded, report = load(tmp_path / "hf", output_loading_info=True)
     assert not any(report.values()), report
     wanted = logits(kind, model, task)
     assert_equal(theirs(kind, loaded.eval()), wanted)
@@ -159,16 +155,10 @@ def test_their_models_come_in(tmp_path):
     from tests.interop import make_golden
 
     sizes = {"embedding_size": 8, "hidden_size": 16, "num_attention_heads": 2}
-    config = make_golden.config(
-        **sizes,
-        vocab_size=common.VOCAB_SIZE,
-        max_position_embeddings=64,
-        num_labels=3,
-    )
-    model = make_golden.randomized(
-        transformers.ElectraForSequenceClassification(config),
-        torch.Generator().manual_seed(3),
-    )
+    sizes |= {"vocab_size": common.VOCAB_SIZE, "max_position_embeddings": 64}
+    config = make_golden.config(**sizes, num_labels=3)
+    model = transformers.ElectraForSequenceClassification(config)
+    make_golden.randomized(model, torch.Generator().manual_seed(3))
     model.save_pretrained(tmp_path / "hf")
     common.tokenizer().vocabulary.save(tmp_path / "hf" / "vocab.txt")
     run(tmp_path / "hf", tmp_path / "in", "--trained_length=24")
@@ -208,8 +198,7 @@ def test_heads_without_a_counterpart_are_refused(kind, changes, message, tmp_pat
 def test_other_formats_and_the_encoder_alone(mood, tmp_path):
     folder, model = mood
     for flags in (["--format=keras_hub"], [], ["--format=google_tf1"]):
-        message = refused(folder, tmp_path / "to", *flags)
-        assert "--only=discriminator" in message
+        assert "--only=discriminator" in refused(folder, tmp_path / "to", *flags)
     run(folder, tmp_path / "encoder", "--only=discriminator")
     encoder = fine_tuning_start(tmp_path / "encoder").encoder
     common.assert_same_weights(encoder, model.encoder)

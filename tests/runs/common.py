@@ -33,5 +33,5 @@ def moods(folder, encoder, *, train=32, dev=12, **values):
 def run(folder, **values):
     """Fine-tunes into a folder; returns the report and the log lines."""
     said = []
-    report = finetuning.run(config(**values, output_dir=str(folder)), said.append)
-    return report, said
+    values["output_dir"] = str(folder)
+    return finetuning.run(config(**values), said.append), said

@@ -60,8 +60,7 @@ def test_a_task_of_ones_own_trains_and_loads(pretrained, tmp_path):
     values |= {"max_seq_length": 16, "train_batch_size": 8, "learning_rate": 3e-3}
 
     def run(**others):
-        chosen = config(**values, **others)
-        return finetuning.run(chosen, lambda line: None, task)
+        return finetuning.run(config(**values, **others), lambda line: None, task)
 
     with pytest.raises(ValueError, match=r"no serving_outputs.*--noexport_saved_model"):
         run()
@@ -75,5 +74,4 @@ def test_a_task_of_ones_own_trains_and_loads(pretrained, tmp_path):
     assert loaded.score(answers, dev) == report["seeds"][0]["scores"]["dev"]
     results = json.loads((home.path / "results.json").read_text())
     assert results["summary"]["dev"]["hits"]["baseline"] is None
-    lines = (home.path / "predictions.tsv").read_text().splitlines()
-    assert len(lines) == 1 + len(dev)
+    assert len((home.path / "predictions.tsv").read_text().splitlines()) == 1 + len(dev)

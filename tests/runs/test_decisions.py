@@ -21,18 +21,11 @@ def values(pretrained, tmp_path_factory):
         rows.append({"text": text, "label": labels})
     table = folder / "table.jsonl"
     table.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return {
-        "task": "multilabel",
-        "train": str(table),
-        "eval": str(table),
-        "encoder": pretrained,
-        "max_seq_length": 10,
-        "epochs": 20.0,
-        "train_batch_size": 16,
-        "learning_rate": 3e-3,
-        "layerwise_decay": 1.0,
-        "adam_bias_correction": True,
-    }
+    data = {"task": "multilabel", "train": str(table), "eval": str(table)}
+    sizes = {"max_seq_length": 10, "epochs": 20.0, "train_batch_size": 16}
+    recipe = {"learning_rate": 3e-3, "layerwise_decay": 1.0}
+    recipe["adam_bias_correction"] = True
+    return {"encoder": pretrained, **data, **sizes, **recipe}
 
 
 @pytest.mark.slow
@@ -43,8 +36,7 @@ def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
     assert "fill --max_seq_length=10" in said
     threshold = FinetuningFolder(tmp_path / "run").about()["threshold"]
     assert f"threshold {threshold:g}" in said
-    answers = Predictor(str(tmp_path / "run"))([{"text": "the movie is good"}])
-    (answer,) = answers
+    (answer,) = Predictor(str(tmp_path / "run"))([{"text": "the movie is good"}])
     given = [n for n, p in answer["probabilities"].items() if p >= threshold]
     assert sorted(answer["labels"]) == sorted(given)
     # One seed has no median.

@@ -4,13 +4,14 @@ import math
 import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import keras
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from electra_tf import cli
+from electra_tf import cli, files
 from electra_tf.api.text_models import TextClassifier
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
@@ -37,34 +38,21 @@ CFGS = sorted((ROOT / "configs/tasks").glob("*.cfg"))
 @pytest.fixture(scope="module")
 def run_values(tmp_path_factory, pretrained):
     folder = tmp_path_factory.mktemp("run")
-    rates = ("dropout", "attention_dropout", "head_dropout")
-    return moods(
-        folder,
-        pretrained,
-        train=64,
-        dev=20,
-        test=table(folder / "test.csv", sentiment(4)),
-        output_dir=str(folder / "out"),
-        seeds=2,
-        epochs=8.0,
-        learning_rate=1e-2,
-        layerwise_decay=1.0,
-        pooling="layers",
-        adam_bias_correction=True,
-        train_batch_size=16,
-        log_steps=16,
-        **dict.fromkeys(rates, 0.0),
-    )
+    data = {"train": 64, "dev": 20, "test": table(folder / "test.csv", sentiment(4))}
+    sizes = {"seeds": 2, "epochs": 8.0, "train_batch_size": 16, "log_steps": 16}
+    recipe = {"learning_rate": 1e-2, "layerwise_decay": 1.0, "pooling": "layers"}
+    recipe |= dict.fromkeys(("dropout", "attention_dropout", "head_dropout"), 0.0)
+    values = {"output_dir": str(folder / "out"), "adam_bias_correction": True}
+    return moods(folder, pretrained, **data, **sizes, **recipe, **values)
 
 
 @pytest.fixture(scope="module")
 def finished(run_values):
-    said = []
-    finetuning.run(config(**run_values), said.append)
-    return run_values, Path(run_values["output_dir"]), said
+    folder = Path(run_values["output_dir"])
+    return run_values, folder, run(folder, **run_values)[1]
 
 
-def test_a_run_learns_and_reports(finished):
+def test_a_run_learns_and_reports_every_epoch(finished):
     _, folder, said = finished
     results = json.loads((folder / "results.json").read_text())
     accuracy = results["summary"]["eval"]["accuracy"]
@@ -72,15 +60,11 @@ def test_a_run_learns_and_reports(finished):
     assert accuracy["median"] > 90
     assert results["failed_seeds"] == []
     assert any(line.startswith("eval, main score accuracy") for line in said)
-
-
-def test_every_epoch_has_a_line_and_a_row_with_the_held_out_scores(finished):
-    _, folder, said = finished
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    # A row with the held-out scores and a line per epoch.
+    rows = files.read_json_lines(folder / "metrics.jsonl")
     rows = [row for row in rows if "epoch" in row]
     expected = [(seed, n, 4 * n) for seed in (0, 1) for n in range(1, 9)]
     assert [(row["seed"], row["epoch"], row["step"]) for row in rows] == expected
-    results = json.loads((folder / "results.json").read_text())
     for seed, row in zip(results["seeds"], (rows[7], rows[15]), strict=True):
         assert seed["scores"]["eval"].items() <= row.items()
     pattern = r"epoch \d+/8  loss \d\.\d{4}  he"
@@ -103,7 +87,7 @@ def test_a_run_leaves_everything(finished):
     assert names - set(OUTPUTS) == {".lock"}
     assert (folder / "labels.txt").read_text() == "neg\npos\n"
     assert len((folder / "predictions.tsv").read_text().splitlines()) == 21
-    logged = [json.loads(x) for x in (folder / "metrics.jsonl").open()]
+    logged = files.read_json_lines(folder / "metrics.jsonl")
     assert any({"seed", "step", "loss", "learning_rate"} <= set(row) for row in logged)
     assert isinstance(keras.saving.load_model(folder / "model.keras"), keras.Model)
     written = json.loads((folder / "config.json").read_text())
@@ -120,14 +104,12 @@ def test_a_finished_run_is_not_overwritten(finished, capsys):
         ({"overwrite": True, "max_seq_length": 65}, "exceeds the 64 positions"),
     ):
         assert message in error(capsys, **values | changes)
-    after = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert after == before
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
 def test_a_prepared_run_holds_no_config(run_values, tmp_path):
-    ready = finetuning.prepare(
-        config(**{**run_values, "output_dir": str(tmp_path / "new")}), lambda line: None
-    )
+    chosen = config(**run_values | {"output_dir": str(tmp_path / "new")})
+    ready = finetuning.prepare(chosen, lambda line: None)
     held = list(reachable(ready))
     assert any(value is ready.trainer.model for value in held)
     assert any(value is ready.start.tokenizer for value in held)
@@ -145,13 +127,11 @@ def test_the_command_trains_as_the_keras_class_does(run_values, tmp_path):
     """
     kept = ("task", "encoder", "train", "eval", "max_seq_length", "train_batch_size")
     values = {name: run_values[name] for name in kept}
-    values |= {"epochs": 2.0, "output_dir": str(tmp_path)}
-    values["export_saved_model"] = False
+    values |= {"epochs": 2.0, "output_dir": str(tmp_path), "export_saved_model": False}
     job = finetuning.prepare(config(**values), lambda line: None)
     trainer, folder = job.trainer, Path(values["encoder"]).parent
-    model = TextClassifier.from_preset(
-        folder, ["neg", "pos"], max_seq_length=16, seed=0
-    )
+    options = {"max_seq_length": 16, "seed": 0}
+    model = TextClassifier.from_preset(folder, ["neg", "pos"], **options)
     trainer.reset(0)
     model.set_weights(trainer.model.get_weights())
     steps = trainer.order.steps_per_pass
@@ -166,17 +146,15 @@ def test_the_command_trains_as_the_keras_class_does(run_values, tmp_path):
 
 @pytest.mark.slow
 def test_lora_leaves_a_merged_model_and_its_adapter(run_values, tmp_path):
-    values = {**run_values, "output_dir": str(tmp_path), "pooling": "mean"}
-    values |= {"lora_rank": 2, "learning_rate": 0.02, "epochs": 10.0}
-    report = finetuning.run(config(**values), lambda line: None)
+    values = {**run_values, "pooling": "mean", "lora_rank": 2}
+    report, _ = run(tmp_path, **values | {"learning_rate": 0.02, "epochs": 10.0})
     scores = [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]]
     assert max(scores) > 60
     tuned = TextClassifier.load(tmp_path)
     assert tuned.encoder.lora_rank is None
     assert tuned.evaluate(values["eval"])["accuracy"] == max(scores)
-    plain = TextClassifier.from_preset(
-        values["encoder"], ["neg", "pos"], pooling="mean", max_seq_length=16
-    )
+    options = {"pooling": "mean", "max_seq_length": 16}
+    plain = TextClassifier.from_preset(values["encoder"], ["neg", "pos"], **options)
     plain.load_lora_weights(tmp_path / "adapter.lora.h5")
     assert plain.evaluate(values["eval"])["accuracy"] == max(scores)
     common.assert_same_weights(tuned.encoder.embeddings, plain.encoder.embeddings)
@@ -190,21 +168,10 @@ def test_overwrite_replaces_the_run_also_in_bfloat16(finished, tmp_path, monkeyp
     stale = copy / "predictions_dev_mismatched.tsv"
     stale.write_text("")
 
-    def broken(*_, **__):
-        raise RuntimeError("no\nink")
-
+    broken = mock.Mock(side_effect=RuntimeError("no\nink"))
     monkeypatch.setattr(Figure, "savefig", broken)
-    new = {
-        **values,
-        "output_dir": str(copy),
-        "overwrite": True,
-        "seeds": 1,
-        "epochs": 0.3,
-        "mixed_precision": "bfloat16",
-        "init": "random",
-    }
-    said = []
-    finetuning.run(config(**new), said.append)
+    new = {"overwrite": True, "seeds": 1, "epochs": 0.3, "init": "random"}
+    _, said = run(copy, **values | new | {"mixed_precision": "bfloat16"})
     assert "warning: a picture is missing: RuntimeError no ink" in said
     left = {path.name for path in copy.iterdir()}
     assert left >= {"predictions.tsv", "metrics.jsonl"}
@@ -218,7 +185,6 @@ def test_overwrite_replaces_the_run_also_in_bfloat16(finished, tmp_path, monkeyp
 
 
 def error(capsys, **values):
-    """Returns the error message of the command."""
     with pytest.raises(SystemExit) as raised, cli.clear_errors():
         finetuning.main(config(**values))
     capsys.readouterr()
@@ -360,22 +326,18 @@ def test_a_diverged_seed_is_the_worst_whatever_it_scores(
     tmp_path, pretrained, monkeypatch
 ):
     """NaN predicts the first class: nine of ten are right here."""
-    examples = [
-        dataclasses.replace(e, label="ab"[n % 10 == 0])
-        for n, e in enumerate(sentiment(40))
-    ]
-    data = table(tmp_path / "data.csv", examples)
+    examples = enumerate(sentiment(40))
+    rare = [dataclasses.replace(e, label="ab"[n % 10 == 0]) for n, e in examples]
+    data = table(tmp_path / "data.csv", rare)
     # The second seed is worse: it predicts the rare class.
     trains_to(monkeypatch, {0: [math.nan, math.nan], 1: [-99, 99]})
     values = moods(tmp_path, pretrained, epochs=1.0) | {"train": data, "eval": data}
     report, _ = run(tmp_path / "out", **values, seeds=2)
-    scores = [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]]
-    assert scores == [90, 10]
+    assert [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]] == [90, 10]
     assert report["exported_seed"] == 1
     assert report["failed_seeds"] == [0, 1]
     # All files are written.
-    one = config(**values, output_dir=str(tmp_path / "one"))
-    assert finetuning.main(one) == 1
+    assert finetuning.main(config(**values, output_dir=str(tmp_path / "one"))) == 1
     assert (tmp_path / "one" / "results.json").exists()
 
 
@@ -422,9 +384,8 @@ def test_casing_comes_from_the_pretraining_run_or_the_flags(tmp_path):
     start = finetuning.pretrained(config(encoder=str(path.parent)), said.append)
     assert start.tokenizer.lower_case
     assert said == []
-    start = finetuning.pretrained(
-        config(encoder=str(path), lower_case=False), said.append
-    )
+    cased = config(encoder=str(path), lower_case=False)
+    start = finetuning.pretrained(cased, said.append)
     assert not start.tokenizer.lower_case
     (tmp_path / "config.json").unlink()
     finetuning.pretrained(config(encoder=str(path)), said.append)
@@ -473,8 +434,7 @@ def test_optimizer_warms_up_for_a_tenth_of_the_steps(pretrained):
     assert optimizer.clip_norm == 1.0
     assert not optimizer.bias_correction
     chosen = config(adam_bias_correction=True)
-    corrected = finetuning.optimizer(chosen.recipe, resolved, model, 200)
-    assert corrected.bias_correction
+    assert finetuning.optimizer(chosen.recipe, resolved, model, 200).bias_correction
 
 
 def test_flagfiles_parse_and_agree_with_their_task():
@@ -506,21 +466,18 @@ def test_the_summary_is_in_percent_with_the_median_of_all_seeds():
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ((), {"dropout": 0.0, "pooling": "mean", "learning_rate": 3e-4}),
-        (("--dropout=0.1", "--pooling=cls"), {"dropout": 0.1, "pooling": "cls"}),
-        (
-            ("--flagfile=configs/tasks/cola.cfg",),
-            {"dropout": 0.0, "head_init": "probe"},
-        ),
-        (("--task=ner",), {"dropout": 0.0, "pooling": "cls"}),
-        (("--task=squad1",), {"dropout": 0.0, "head_init": "random"}),
-        (("--frozen",), {"dropout": 0.1, "learning_rate": None}),
-        (("--encoder=elsewhere",), {"dropout": 0.1, "learning_rate": None}),
+        ("", {"dropout": 0.0, "pooling": "mean", "learning_rate": 3e-4}),
+        ("--dropout=0.1 --pooling=cls", {"dropout": 0.1, "pooling": "cls"}),
+        ("--flagfile=configs/tasks/cola.cfg", {"dropout": 0.0, "head_init": "probe"}),
+        ("--task=ner", {"dropout": 0.0, "pooling": "cls"}),
+        ("--task=squad1", {"dropout": 0.0, "head_init": "random"}),
+        ("--frozen", {"dropout": 0.1, "learning_rate": None}),
+        ("--encoder=elsewhere", {"dropout": 0.1, "learning_rate": None}),
     ],
 )
 def test_the_recipe_of_an_encoder_yields_to_flags(flags, expected):
     said = []
-    chosen = cli.parse(FinetuneConfig, ["--encoder=mini", *flags])
+    chosen = cli.parse(FinetuneConfig, ["--encoder=mini", *flags.split()])
     values = fields.to_flat(finetuning.with_recipe(chosen, said.append))
     assert expected.items() <= values.items()
     assert len(said) == (expected["dropout"] == 0 or "pooling" in expected)

@@ -67,9 +67,8 @@ def test_labels_come_from_the_whole_table(tmp_path):
 def test_tags_come_from_the_whole_file(tmp_path):
     sentences = [line for _ in range(29) for line in ("good B-A", "book O", "")]
     train = write(tmp_path / "train.txt", *sentences, "bad B-RARE")
-    common_values = {"task": "ner", "train": train}
     for values in ({}, {"eval": train}):
-        data, _ = read(**common_values, **values, train_fraction=0.1)
+        data, _ = read(task="ner", train=train, **values, train_fraction=0.1)
         assert "B-RARE" in data.task.labels
 
 

@@ -66,11 +66,8 @@ def trained(strategy, jit_compile, case, reduction):
         # Plain clipped gradients, because Adam is invariant to a wrong scale.
         rate = WarmupPolynomialDecay(1e5, STEPS)
         plain = {"beta_1": 0.0, "beta_2": 0.0, "epsilon": 1e6, "weight_decay": 0.0}
-        model.compile(
-            optimizer=AdamW(rate, **plain),
-            loss=task.loss(reduction),
-            jit_compile=jit_compile,
-        )
+        optimizer, loss = AdamW(rate, **plain), task.loss(reduction)
+        model.compile(optimizer=optimizer, loss=loss, jit_compile=jit_compile)
     order = TrainingOrder(rows.lengths, 4, bucket_lengths(rows.lengths, 16))
     trainer = Trainer(model, rows, order, total_steps=STEPS)
     records = []
@@ -87,8 +84,7 @@ def test_devices_give_the_weights_of_one(case, reduction):
     one, losses = trained(tf.distribute.get_strategy(), "auto", case, reduction)
     assert abs(losses[0] - losses[-1]) > 1e-3
     # One of four devices does not receive a sentence.
-    devices = 4 if case == "tags" else 2
-    more, others = trained(cpus(devices), False, case, reduction)
+    more, others = trained(cpus(4 if case == "tags" else 2), False, case, reduction)
     np.testing.assert_allclose(more, one, atol=1e-5)
     np.testing.assert_allclose(others, losses, rtol=1e-4)
 
@@ -121,8 +117,7 @@ def test_a_head_starts_as_a_probe_on_devices_too():
         with strategy.scope():
             model = task.build_model(common.encoder())
         frozen.start_head(model, task, rows, 8)
-        copies = model.head.kernel.value
-        copies = strategy.experimental_local_results(copies)
+        copies = strategy.experimental_local_results(model.head.kernel.value)
         assert len(copies) == strategy.num_replicas_in_sync
         heads += [copy.numpy() for copy in copies]
     one, *others = heads

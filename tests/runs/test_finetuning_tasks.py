@@ -44,14 +44,8 @@ def squad(path, count, *, start=0, impossible=True):
 
 
 def run(pretrained, folder, **values):
-    values = {
-        "encoder": pretrained,
-        "learning_rate": 1e-2,
-        "layerwise_decay": 1.0,
-        "train_batch_size": 8,
-        "log_steps": 100,
-        **values,
-    }
+    recipe = {"learning_rate": 1e-2, "layerwise_decay": 1.0, "train_batch_size": 8}
+    values = {"encoder": pretrained, "log_steps": 100, **recipe, **values}
     return common.run(folder, **values)[0]
 
 
@@ -59,21 +53,19 @@ def run(pretrained, folder, **values):
 def tagged(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tagged")
     train, dev = columns(folder / "a.txt", 32), columns(folder / "b.txt", 8)
-    report = run(
-        pretrained, folder / "run", task="chunking", train=train, eval=dev, epochs=12.0
-    )
+    values = {"task": "chunking", "train": train, "eval": dev, "epochs": 12.0}
+    report = run(pretrained, folder / "run", **values)
     return folder / "run", report
 
 
 @pytest.fixture(scope="module")
 def answered(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("answered")
-    train = [squad(folder / f"{n}.json", 16, start=n) for n in (0, 100)]
     report = run(
         pretrained,
         folder / "run",
         task="squad2",
-        train=",".join(train),
+        train=",".join([squad(folder / f"{n}.json", 16, start=n) for n in (0, 100)]),
         eval=squad(folder / "dev.json", 8, start=200),
         max_query_length=8,
         epochs=10.0,

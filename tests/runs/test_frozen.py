@@ -18,11 +18,19 @@ from tests.runs.common import run as common_run
 from tests.runs.common import table
 from tests.tasks import common
 
+POS = {"task": "pos", "word_column": "0", "tag_column": "-1"}
+
 
 def run(folder, encoder, **values):
     values = {"frozen": True, "encoder": encoder, "max_seq_length": 16} | values
     report, said = common_run(folder / "out", **values)
     return report, folder / "out", said
+
+
+def run_tables(folder, encoder, task, train, dev, **values):
+    values["train"] = table(folder / "train.csv", train)
+    values["eval"] = table(folder / "eval.csv", dev)
+    return run(folder, encoder, task=task, **values)
 
 
 def states(path, examples):
@@ -59,27 +67,21 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
         return fitted[0]
 
     monkeypatch.setattr(frozen, "fit", kept)
-    report, folder, said = run(
-        tmp_path,
-        pretrained,
-        task="classification",
-        train=table(tmp_path / "train.csv", train),
-        eval=table(tmp_path / "eval.csv", test),
-    )
+    arguments = pretrained, "classification", train, test
+    report, folder, said = run_tables(tmp_path, *arguments)
     # Layers are standardized over the training data, then mixed.
     scalers = []
 
     def vectors(examples):
-        layers = np.array(
-            [[x.mean(axis=0) for x in every] for every in states(pretrained, examples)]
-        ).swapaxes(0, 1)
+        every = states(pretrained, examples)
+        layers = np.array([[x.mean(axis=0) for x in one] for one in every])
+        layers = layers.swapaxes(0, 1)
         if not scalers:
             scalers.extend(StandardScaler().fit(layer) for layer in layers)
         pairs = zip(scalers, layers, strict=True)
         return np.tensordot(fitted[0].shares, [s.transform(x) for s, x in pairs], 1)
 
-    other = peer(vectors(train), train)
-    right = other.score(vectors(test), [e.label for e in test])
+    right = peer(vectors(train), train).score(vectors(test), [e.label for e in test])
     main = report["summary"]["eval"]["accuracy"]
     assert main["mean"] == pytest.approx(100 * right)
     assert main["baseline"] == pytest.approx(100 * 11 / 21, abs=5)
@@ -104,34 +106,18 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
         (tmp_path / name).write_text("\n".join(blocks))
         return str(tmp_path / name)
 
-    report, _, _ = run(
-        tmp_path,
-        pretrained,
-        task="pos",
-        word_column="0",
-        tag_column="-1",
-        train=write("train.txt", 30),
-        eval=write("dev.txt", 10),
-    )
+    data = {"train": write("train.txt", 30), "eval": write("dev.txt", 10)}
+    report, _, _ = run(tmp_path, pretrained, **POS, **data)
     scores = report["seeds"][0]["scores"]["dev"]
     assert scores["accuracy"] >= 99
     assert scores["words_without_pieces"] == 0
 
 
 def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):
-    labeled = [
-        dataclasses.replace(e, label=3.0 + 2.0 * (e.label == "pos"))
-        for e in common.sentiment(40)
-    ]
-    report, _, _ = run(
-        tmp_path,
-        pretrained,
-        task="regression",
-        train=table(tmp_path / "train.csv", labeled),
-        eval=table(tmp_path / "eval.csv", labeled[:20]),
-        init="random",
-        seeds=2,
-    )
+    stars, examples = {"neg": 3.0, "pos": 5.0}, common.sentiment(40)
+    labeled = [dataclasses.replace(e, label=stars[e.label]) for e in examples]
+    arguments = pretrained, "regression", labeled, labeled[:20]
+    report, _, _ = run_tables(tmp_path, *arguments, init="random", seeds=2)
     assert [seed["seed"] for seed in report["seeds"]] == [0, 1]
     first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
     assert first != second
@@ -142,17 +128,10 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
 
 def test_the_threshold_of_multilabel_is_tuned(tmp_path, pretrained):
     """Three of ten texts have the label, whatever they say: no probability is 0.5."""
-    examples = [
-        dataclasses.replace(e, label="x" if n % 10 < 3 else "")
-        for n, e in enumerate(common.sentiment(120))
-    ]
-    report, _, _ = run(
-        tmp_path,
-        pretrained,
-        task="multilabel",
-        train=table(tmp_path / "train.csv", examples),
-        eval=table(tmp_path / "eval.csv", examples),
-    )
+    labels = ["x" if number % 10 < 3 else "" for number in range(120)]
+    pairs = zip(common.sentiment(120), labels, strict=True)
+    examples = [dataclasses.replace(e, label=label) for e, label in pairs]
+    report, _, _ = run_tables(tmp_path, pretrained, "multilabel", examples, examples)
     found = report["summary"]["eval"]["micro_f1"]
     assert found["median"] == pytest.approx(found["baseline"], abs=10)
 
@@ -174,20 +153,17 @@ def test_spans_are_refused(tmp_path, pretrained):
 def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
     train = noisy()
     monkeypatch.setattr(frozen, "choose_strength", lambda *arguments, **options: 0.01)
-    task = Classification(
-        name="mood", source=None, labels=("neg", "pos"), pooling=pooling
-    )
+    options = {"labels": ("neg", "pos"), "pooling": pooling}
+    task = Classification(name="mood", source=None, **options)
     rows = task.featurize(train, common.tokenizer(), 16, training=True)
     model = task.build_model(keras.saving.load_model(pretrained))
     frozen.start_head(model, task, rows, 8)
     head = model.head
     # [L, N, D]
-    vectors = np.array(
-        [
-            [x[0] if pooling == "cls" else x.mean(axis=0) for x in layers]
-            for layers in states(pretrained, train)
-        ]
-    ).swapaxes(0, 1)
+    vectors = []
+    for layers in states(pretrained, train):
+        vectors.append([x[0] if pooling == "cls" else x.mean(axis=0) for x in layers])
+    vectors = np.swapaxes(vectors, 0, 1)
     shares = [0, 0, 1]
     if pooling == "layers":
         shares = np.exp(head.mixture.numpy()) / np.exp(head.mixture.numpy()).sum()
@@ -200,10 +176,8 @@ def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
     scaled = (mixed - mixed.mean(axis=0)) / scale
     logits = mixed @ head.kernel.numpy() + head.bias.numpy()
     # The tolerance of L-BFGS: it stops when scores are constant (``frozen.py``).
-    found, wanted = (
-        logits[:, 1] - logits[:, 0],
-        peer(scaled, train).decision_function(scaled),
-    )
+    found = logits[:, 1] - logits[:, 0]
+    wanted = peer(scaled, train).decision_function(scaled)
     np.testing.assert_allclose(found, wanted, atol=0.4)
     assert np.ptp(wanted) > 10
 
@@ -213,20 +187,11 @@ def test_a_tagging_head_starts_as_a_probe(tmp_path, pretrained):
     """An untrained head has an accuracy of about one in five."""
     # A learning rate too small to change weights.
     still = {"learning_rate": 1e-12, "weight_decay": 0.0, "epochs": 0.1}
-    (tmp_path / "train.txt").write_text("the D\nmovie N\nis V\ngood A\nxyz X\n\n" * 9)
-    report, _, said = run(
-        tmp_path,
-        pretrained,
-        frozen=False,
-        head_init="probe",
-        task="pos",
-        word_column="0",
-        tag_column="-1",
-        train=str(tmp_path / "train.txt"),
-        eval=str(tmp_path / "train.txt"),
-        export_saved_model=False,
-        **still,
-    )
+    path = tmp_path / "train.txt"
+    path.write_text("the D\nmovie N\nis V\ngood A\nxyz X\n\n" * 9)
+    options = {"frozen": False, "head_init": "probe", "export_saved_model": False}
+    options |= {"train": str(path), "eval": str(path), **POS, **still}
+    report, _, said = run(tmp_path, pretrained, **options)
     assert any(line.startswith("the head starts as a probe") for line in said)
     assert report["seeds"][0]["scores"][report["main_split"]]["accuracy"] == 100
 
@@ -245,9 +210,8 @@ def test_a_probe_of_the_same_encoder_is_trained_once():
     order, options = TrainingOrder(rows.lengths, 8, (16,)), {"start_head": start_head}
     for is_random, starts in ((False, 1), (True, 2)):
         heads.clear()
-        trainer = Trainer(
-            model, rows, order, total_steps=3, random_encoder=is_random, **options
-        )
+        options["random_encoder"] = is_random
+        trainer = Trainer(model, rows, order, total_steps=3, **options)
         for seed in (0, 1):
             trainer.reset(seed)
             np.testing.assert_array_equal(model.head.kernel.numpy(), heads[-1])

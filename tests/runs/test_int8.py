@@ -20,18 +20,10 @@ RIGHT = [example.label == "pos" for example in EVAL]
 
 @pytest.fixture
 def values(tmp_path, pretrained):
-    return moods(
-        tmp_path,
-        pretrained,
-        train=64,
-        dev=20,
-        output_dir=str(tmp_path / "out"),
-        epochs=8.0,
-        learning_rate=1e-2,
-        train_batch_size=16,
-        export_onnx=True,
-        export_precision="int8",
-    )
+    export = {"export_onnx": True, "export_precision": "int8"}
+    recipe = {"epochs": 8.0, "learning_rate": 1e-2, "train_batch_size": 16}
+    data = {"train": 64, "dev": 20, "output_dir": str(tmp_path / "out")}
+    return moods(tmp_path, pretrained, **data, **recipe, **export)
 
 
 def test_a_loss_above_the_limit_is_refused(values, tmp_path):
@@ -41,16 +33,13 @@ def test_a_loss_above_the_limit_is_refused(values, tmp_path):
     rows = job.data.rows["eval"]
     file, report = tmp_path / "model.onnx", {}
     answers = np.stack([np.logical_not(RIGHT), RIGHT], axis=1).astype(np.float32)
-    by_ids = {
-        tuple(rows.inputs["input_ids"][row]): is_positive
-        for row, is_positive in enumerate(RIGHT)
-    }
+    ids = (tuple(rows.inputs["input_ids"][row]) for row in range(len(RIGHT)))
+    by_ids = dict(zip(ids, RIGHT, strict=True))
 
     def run(inputs):
         ids = [row[row > 0] for row in inputs["input_ids"]]
-        signs = [2 * by_ids[tuple(x)] - 1 for x in ids] * (-1) ** (
-            1 + inputs["input_mask"].sum(1)
-        )
+        is_wrong = inputs["input_mask"].sum(1) % 2 == 0
+        signs = np.where(is_wrong, -1, 1) * [2 * by_ids[tuple(x)] - 1 for x in ids]
         return {"logits": np.stack([-signs, signs], axis=1).astype(np.float32)}
 
     found = np.where(rows.lengths % 2, RIGHT, np.logical_not(RIGHT))

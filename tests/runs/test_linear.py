@@ -1,5 +1,7 @@
 """Solver of frozen probes against scikit-learn."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from scipy import optimize
@@ -53,8 +55,7 @@ def test_several_labels_are_as_many_logistic_regressions():
 def test_numbers_are_ridge_regression():
     states, logits = data(outputs=1)
     found = frozen.fit(states, logits, 1, frozen.LOSSES["regression"], strength=0.1)
-    peer = Ridge(alpha=0.1 * 300).fit(states[0], logits)
-    expected = peer.predict(states[0])
+    expected = Ridge(alpha=0.1 * 300).fit(states[0], logits).predict(states[0])
     np.testing.assert_allclose(found(states)[:, 0], expected, atol=1e-2)
 
 
@@ -103,18 +104,13 @@ def test_noise_wants_more_strength_than_a_rule():
 
 
 def test_groups_are_not_cut_in_two(monkeypatch):
-    seen = []
     states, logits = data(count=200)
     groups = np.repeat(np.arange(20), 10)
-    real = frozen.fit
-
-    def fit(states, *arguments, **options):
-        seen.append(states.shape[1])
-        return real(states, *arguments, **options)
-
+    fit = mock.Mock(wraps=frozen.fit)
     monkeypatch.setattr(frozen, "fit", fit)
     targets, loss = logits.argmax(axis=1), frozen.LOSSES["classification"]
     frozen.choose_strength(states, targets, groups, 4, loss)
-    assert seen == [180] * len(frozen.STRENGTHS)
+    counts = [call.args[0].shape[1] for call in fit.call_args_list]
+    assert counts == [180] * len(frozen.STRENGTHS)
     one = np.zeros(200, int)
     assert frozen.choose_strength(states, targets, one, 4, loss) == frozen.STRENGTHS[0]

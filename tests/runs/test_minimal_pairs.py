@@ -112,8 +112,7 @@ def test_energies_are_electrics(tmp_path):
 
 
 def test_a_masked_lm_run_is_asked_for_its_own(tmp_path, electra):
-    folder = tmp_path / "run"
-    tiny_run.save(folder, objective="mlm")
+    folder = tiny_run.save(tmp_path / "run", objective="mlm")
     (folder / "discriminator.keras").unlink()
     assert run(folder, electra[1])["method"] == "masked_lm"
     with pytest.raises(FileNotFoundError, match=r"no discriminator.keras, which --me"):

@@ -35,8 +35,7 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
     said = []
     ready = pretraining.prepare(config, said.append)
     # Too many epochs: the warning recommends a number of steps.
-    records = ready.data.manifest.num_records
-    steps = 40 * records // config.run.train_batch_size
+    steps = 40 * ready.data.manifest.num_records // config.run.train_batch_size
     assert f"--num_train_steps={steps}" in said[-1]
     groups = (PretrainConfig, *(group for _, group in fields.groups(PretrainConfig)))
     values = list(reachable(ready))
@@ -50,8 +49,7 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
 @pytest.mark.slow
 def test_the_three_parts_are_a_run(text, tmp_path):
     said = []
-    named = f"--callback={__name__}:Seen"
-    config = config_of(text, tmp_path, named)
+    config = config_of(text, tmp_path, f"--callback={__name__}:Seen")
     ready = pretraining.prepare(config, said.append)
     assert (tmp_path / "config.json").exists()
     assert (ready.first_step, ready.num_steps) == (0, 6)
@@ -103,8 +101,7 @@ def test_a_resumed_run_reads_the_batches_that_follow(text, tmp_path, monkeypatch
     assert len(batches) == steps == 2
     np.testing.assert_equal(batches, every[4:])
     # The six differ; otherwise equality would be trivial.
-    ids = {batch["masked_input_ids"].tobytes() for batch in every}
-    assert len(ids) == 6
+    assert len({batch["masked_input_ids"].tobytes() for batch in every}) == 6
 
 
 @pytest.mark.slow

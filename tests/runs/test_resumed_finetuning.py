@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import keras
 import pytest
@@ -13,12 +12,11 @@ import pytest
 from electra_tf import cli, files
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
+from tests.examples.common import ROOT
 from tests.runs import common as runs
 from tests.runs.common import table
 from tests.runs.test_trainer import Killed, logged
 from tests.tasks import common
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +59,8 @@ def test_a_run_killed_after_a_seed_goes_on_and_ends_the_same(
             run(values, folder)
     assert (folder / "checkpoints" / "done-0.json").exists()
 
-    with pytest.raises(
-        ValueError, match=r"config\.learning_rate: was 0\.003, now 0\.1"
-    ):
+    message = r"config\.learning_rate: was 0\.003, now 0\.1"
+    with pytest.raises(ValueError, match=message):
         run(values, folder, learning_rate=0.1)
     other = table(tmp_path / "other.csv", common.sentiment(30))
     with pytest.raises(ValueError, match=r"data\.train: was .*\n.*another folder"):

@@ -1,9 +1,9 @@
 """Hyperparameter search: proposals, resuming and choice, without evaluation data."""
 
 import dataclasses
-import importlib.util
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from electra_tf.runs.search import Search, Trial
 from electra_tf.runs.trainer import Trainer
 from tests.runs.common import moods, table
 from tests.runs.common import run as finetune
+from tests.runs.test_trainer import Killed
 from tests.tasks import common
 
 AXES = [
@@ -27,15 +28,10 @@ AXES = [
 FIRST = {"learning_rate": 3e-4, "epochs": 3.0, "dropout": 0.1}
 
 
-class Killed(BaseException):
-    """Ends a search immediately, as a signal does."""
-
-
 def searching(folder, axes, first, trials, score, *, greater=True):
     """Runs a search with known scores; returns search, trials and log lines."""
     said = []
-    about = {"held_out": 20}
-    options = (axes, first, trials, 5, "accuracy", greater, about, folder)
+    options = (axes, first, trials, 5, "accuracy", greater, {"held_out": 20}, folder)
     search = Search(*options, log=said.append)
     done = search(lambda number, values: Trial(values, score(number, values)))
     return search, done, said
@@ -200,10 +196,7 @@ def test_flags_that_make_no_search_are_refused(flags, wanted):
 
 
 def test_without_the_package_a_line_says_what_to_install(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda x: None if x == "optuna" else found(x)
-    )
+    monkeypatch.setitem(sys.modules, "optuna", None)
     config = fields.from_flat({"search": ("epochs",)}, FinetuneConfig)
     with pytest.raises(ValueError, match="pip install optuna"):
         finetuning.run(config, lambda line: None)
@@ -217,19 +210,11 @@ def values(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("moods")
     data, other = common.sentiment(20, offset=50), {"pos": "neg", "neg": "pos"}
     wrong = [dataclasses.replace(e, label=other[e.label]) for e in data]
-    return moods(
-        folder,
-        pretrained,
-        train=50,
-        dev=20,
-        wrong=table(folder / "wrong.csv", wrong),
-        max_seq_length=10,
-        epochs=2.0,
-        train_batch_size=16,
-        learning_rate=1e-3,
-        search=("learning_rate=1e-3:1e-2", "epochs=2/3", "seed"),
-        search_trials=3,
-    )
+    data = {"train": 50, "dev": 20, "wrong": table(folder / "wrong.csv", wrong)}
+    recipe = {"epochs": 2.0, "train_batch_size": 16, "learning_rate": 1e-3}
+    recipe["search"] = ("learning_rate=1e-3:1e-2", "epochs=2/3", "seed")
+    sizes = {"max_seq_length": 10, "search_trials": 3}
+    return moods(folder, pretrained, **data, **recipe, **sizes)
 
 
 def run(values, folder, **changes):

@@ -3,6 +3,7 @@
 import math
 import re
 import signal
+from unittest import mock
 
 import keras
 import numpy as np
@@ -42,9 +43,8 @@ def new_trainer(**options):
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     rows = task.featurize(common.sentiment(24), common.tokenizer(), 16, training=True)
     model = task.build_model(common.encoder(dropout=0.2))
-    model.compile(
-        optimizer=AdamW(WarmupPolynomialDecay(1e-2, STEPS)), loss=task.loss("sum")
-    )
+    optimizer = AdamW(WarmupPolynomialDecay(1e-2, STEPS))
+    model.compile(optimizer=optimizer, loss=task.loss("sum"))
     order = TrainingOrder(rows.lengths, 8, (16,))
     return Trainer(model, rows, order, total_steps=STEPS, **options)
 
@@ -54,14 +54,8 @@ def weights(trainer):
 
 
 def test_seeds_share_one_trace_and_do_not_see_each_other(trainer, monkeypatch):
-    traced = []
-    called = trainer.model.call
-
-    def counting(*args, **kwargs):
-        traced.append(1)
-        return called(*args, **kwargs)
-
-    monkeypatch.setattr(trainer.model, "call", counting)
+    call = mock.Mock(wraps=trainer.model.call)
+    monkeypatch.setattr(trainer.model, "call", call)
     trainer.train(0, watch())
     first = weights(trainer)
     trainer.train(1, watch())
@@ -69,7 +63,7 @@ def test_seeds_share_one_trace_and_do_not_see_each_other(trainer, monkeypatch):
     trainer.train(0, watch())
     np.testing.assert_array_equal(weights(trainer), first)
     # Python code of the model runs during tracing only.
-    assert len(traced) <= 1
+    assert call.call_count <= 1
     assert int(trainer.model.optimizer.iterations.numpy()) == STEPS
 
 
@@ -140,9 +134,8 @@ def test_progress_and_callbacks(trainer):
     steps = [line for line in said if "/8 " in line]
     assert steps[0].startswith("1/8 ")
     assert steps[-1].startswith("8/8 100.0%  eta 00:00 ")
-    assert re.search(
-        r"step/s  seed 0  loss \(mean of this epoch\) \d+\.\d{4}$", steps[-1]
-    )
+    pattern = r"step/s  seed 0  loss \(mean of this epoch\) \d+\.\d{4}$"
+    assert re.search(pattern, steps[-1])
     windows = [values for values in recorded if "learning_rate" in values]
     assert [values["step"] for values in windows] == [2, 4, 6, 8]
 
@@ -169,13 +162,8 @@ def watched(trainer, folder, *, killed_at=None, **values):
         score = scores[-(-step // 3)]
         return score, {"accuracy": score}
 
-    options = {
-        "evaluate": evaluate,
-        "keep_best": True,
-        "record": record,
-        "log_steps": 1,
-    }
-    return watch(**{**options, **values}), home, seen
+    options = {"evaluate": evaluate, "record": record, "log_steps": 1}
+    return watch(**{**options, "keep_best": True, **values}), home, seen
 
 
 def logged(folder):

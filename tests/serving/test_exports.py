@@ -1,6 +1,5 @@
 """LiteRT and ONNX files against the Keras model, for every kind of task."""
 
-import importlib.util
 import logging
 import sys
 import warnings
@@ -14,10 +13,9 @@ from electra_tf.tasks.question_answering import QuestionAnswering
 from tests.tasks import common
 from tests.tasks.test_tagging import task as tagging
 
+LABELS = ("neg", "n\u00e9utral", "pos")
 KINDS = {
-    "classification": Classification(
-        name="mood", source=None, labels=("neg", "n\u00e9utral", "pos")
-    ),
+    "classification": Classification(name="mood", source=None, labels=LABELS),
     "multilabel": MultiLabel(name="m", source=None, labels=("x", "y", "z")),
     "regression": Regression(name="r", source=None, label_range=(2.0, 12.0)),
     "tagging": tagging(),
@@ -30,10 +28,8 @@ OUTPUTS = {
     "multilabel": {"logits", "probabilities", "predicted"},
     "regression": {"logits", "score"},
     "tagging": {"logits", "probabilities"},
-    "squad2": {
-        *("start_index", "start_log_probs", "end_index", "end_log_probs"),
-        "null_logits",
-    },
+    "squad2": {"null_logits", "start_index", "end_index"}
+    | {"start_log_probs", "end_log_probs"},
 }
 
 
@@ -44,8 +40,7 @@ def run_litert(path):
 
 
 def run_onnx(path):
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(path)
+    session = pytest.importorskip("onnxruntime").InferenceSession(path)
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
 
@@ -127,8 +122,7 @@ def test_onnx_agrees_with_the_model(tmp_path, kind):
     model = task.build_model(common.encoder(layers=1))
     # Ones and zeros, which converters remove, are not the weights of trained models.
     random = np.random.default_rng(0)
-    noisy = [w + random.normal(0, 0.1, w.shape) for w in model.get_weights()]
-    model.set_weights(noisy)
+    model.set_weights([w + random.normal(0, 0.1, w.shape) for w in model.get_weights()])
     path = str(tmp_path / "model.onnx")
     assert serving.export_onnx(model, task, path) < 1e-4
     logging.disable(logging.ERROR)
@@ -146,10 +140,7 @@ def test_onnx_agrees_with_the_model(tmp_path, kind):
 
 
 def test_onnx_says_what_to_install(tmp_path, monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda n: None if n == "onnxruntime" else real(n)
-    )
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.setattr(serving, "NumbersModule", None)  # Fails if the export starts.
     with pytest.raises(ValueError, match="pip install tf2onnx onnx onnxruntime"):
         serving.export_onnx(None, None, str(tmp_path / "model.onnx"))
@@ -157,8 +148,7 @@ def test_onnx_says_what_to_install(tmp_path, monkeypatch):
 
 def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
     task = KINDS["squad2"]
-    model = task.build_model(common.encoder(layers=1))
-    module = serving.NumbersModule(model, task)
+    module = serving.NumbersModule(task.build_model(common.encoder(layers=1)), task)
 
     def numpy(inputs):
         return {name: tensor.numpy() for name, tensor in module.answer(inputs).items()}
@@ -169,10 +159,8 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
         # Another segment changes the beam.
         return numpy({**inputs, "segment_ids": np.roll(inputs["segment_ids"], 1, 1)})
 
-    difference = module.difference(other)
-    assert difference > 1e-3
+    assert module.difference(other) > 1e-3
+    arguments = module, other, b"", str(tmp_path / "m.onnx"), "float32"
     with pytest.raises(ValueError, match="differs from the Keras model"):
-        serving._checked(
-            module, other, b"", str(tmp_path / "m.onnx"), "float32", lambda run: None
-        )
+        serving._checked(*arguments, lambda run: None)
     assert not list(tmp_path.iterdir())

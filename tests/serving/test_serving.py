@@ -132,9 +132,8 @@ def test_three_signatures_agree_on_hard_strings(exported):
     for number in (0, 7):
         ids = tf.constant(rows.inputs["input_ids"][number][None])
         zeros = tf.zeros_like(ids)
-        alone = loaded.signatures["ids"](
-            input_ids=ids, input_mask=zeros + 1, segment_ids=zeros
-        )["probabilities"][0]
+        inputs = {"input_ids": ids, "input_mask": zeros + 1, "segment_ids": zeros}
+        (alone,) = loaded.signatures["ids"](**inputs)["probabilities"]
         np.testing.assert_allclose(alone, expected[number], atol=1e-6)
 
 
@@ -142,9 +141,8 @@ def test_three_signatures_agree_on_hard_strings(exported):
 def test_another_precision_is_exported_and_measured(exported, tmp_path):
     task, model, path = exported
     halves = str(tmp_path / "bfloat16")
-    reported = serving.export_saved_model(
-        model, task, common.tokenizer(), halves, LENGTH, "bfloat16"
-    )
+    arguments = model, task, common.tokenizer(), halves, LENGTH
+    reported = serving.export_saved_model(*arguments, "bfloat16")
     found = []
     for each in (path, halves):
         loaded = tf.saved_model.load(each)
@@ -221,8 +219,7 @@ def test_every_weight_is_saved_once(exported):
     _, model, path = exported
     variables = tf.train.list_variables(f"{path}/variables/variables")
     saved = sum(np.prod(shape) for name, shape in variables if "VARIABLE" in name)
-    own = sum(np.prod(variable.shape) for variable in model.variables)
-    assert saved == own
+    assert saved == sum(np.prod(variable.shape) for variable in model.variables)
 
 
 @pytest.mark.slow
@@ -302,8 +299,7 @@ def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
             raise tf.errors.InvalidArgumentError(None, None, "Bad graph\nat node x")
 
     monkeypatch.setattr(predictor, "Predictor", Broken)
-    expected = "error: The model failed on a batch of 1 texts: Bad graph"
-    assert predict("good") == expected
+    assert predict("good") == "error: The model failed on a batch of 1 texts: Bad graph"
 
 
 def test_batches_without_texts_or_without_words_are_answered(exported):
@@ -394,8 +390,7 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
     written = read_table(str(out))
     assert [row["label"] for _, row in written.rows] == gold
     assert [row["body"] for _, row in written.rows] == bodies
-    found = [row["predicted_label"] for _, row in written.rows]
-    assert found == task.readable(answers)
+    assert [row["predicted_label"] for _, row in written.rows] == task.readable(answers)
     if kind != "jsonl":
         shares = [float(row["p(pos)"]) for _, row in written.rows]
         np.testing.assert_allclose(shares, answers[:, 2], atol=1e-5)

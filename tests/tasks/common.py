@@ -1,29 +1,21 @@
-"""Shared vocabulary, encoder and data for task tests."""
-
 import json
 import string
 
 import keras
 import numpy as np
 
-import electra_tf as et
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.layers import TextEmbedding
 from electra_tf.tasks.base import Example
-from electra_tf.tasks.question_answering import Answer
 from electra_tf.tasks.sentences import span_shares, tag_counts
+from tests import tiny
 
-_WORDS = ("good", "bad", "fine", "poor", "great", "awful", "movie", "book")
-_MORE = ("song", "the", "a", "is", "was", "very", "not")
+UNCASED = {"lower_case": True, "strip_accents": True}
 TOKENS = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *_WORDS,
-    *_MORE,
+    *SPECIAL_TOKENS,
+    *("good", "bad", "fine", "poor", "great", "awful", "movie", "book"),
+    *("song", "the", "a", "is", "was", "very", "not"),
     *(c for c in string.ascii_lowercase + string.digits + ".,!?'\"" if c != "a"),
     *(f"##{c}" for c in string.ascii_lowercase + string.digits),
 )
@@ -43,15 +35,8 @@ VOCAB_SIZE = len(TOKENS)
 def encoder(*, vocab=VOCAB_SIZE, layers=2, seed=5, positions=64, dropout=0.1):
     keras.utils.set_random_seed(seed)
     table = TextEmbedding(vocab, 12, max_positions=positions, dropout=dropout)
-    return et.TextEncoder(
-        table,
-        num_layers=layers,
-        hidden_size=16,
-        num_heads=2,
-        dropout=dropout,
-        attention_dropout=dropout,
-        name="discriminator",
-    )
+    sizes = {"num_layers": layers, "hidden_size": 16, "dropout": dropout}
+    return tiny.encoder(table, **sizes, name="discriminator")
 
 
 def assert_same_weights(one, other):
@@ -68,11 +53,7 @@ def save_pretrained(folder, *, max_seq_length=32, **kwargs):
     table.assign(np.random.default_rng(0).normal(scale=0.5, size=table.shape))
     model.save(folder / "encoder.keras")
     Vocabulary(TOKENS).save(folder / "vocab.txt")
-    flags = {
-        "lower_case": True,
-        "strip_accents": True,
-        "max_seq_length": max_seq_length,
-    }
+    flags = {**UNCASED, "max_seq_length": max_seq_length}
     data = {"vocabulary_sha256": Vocabulary(TOKENS).sha256}
     (folder / "config.json").write_text(json.dumps({"config": flags, "data": data}))
     return folder / "encoder.keras"
@@ -93,24 +74,3 @@ def write(folder, name, content):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
-
-
-def squad_scores(answers, right, odds=None, threshold=0.0):
-    """SQuAD scores in percent: version 2.0 with ``odds``, otherwise 1.1."""
-    has_odds = odds is not None
-    task = et.tasks.QuestionAnswering(
-        name="squad",
-        source=None,
-        unanswerable=has_odds,
-        answerability=has_odds,
-        null_threshold=threshold,
-    )
-    questions = [
-        et.tasks.Question("", "", "", tuple((text, 0) for text in texts))
-        for texts in right
-    ]
-    given = [
-        Answer(text, null_odds=null_odds)
-        for text, null_odds in zip(answers, odds or [0.0] * len(answers), strict=True)
-    ]
-    return task.score(given, questions)

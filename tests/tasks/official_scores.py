@@ -96,14 +96,11 @@ def _score_v2(rows):
     moved = {name: odds - THRESHOLD + 1.0 for name, _, odds, _ in rows}
     found = script.evaluate(data, texts, moved)
     names = {"exact": "exact_match", "f1": "f1"}
+    prefixes = {"": "", "HasAns_": "has_answer_", "NoAns_": "no_answer_"}
     scores = {
         ours + name: found[f"{theirs}{key}"]
         for key, name in names.items()
-        for theirs, ours in (
-            ("", ""),
-            ("HasAns_", "has_answer_"),
-            ("NoAns_", "no_answer_"),
-        )
+        for theirs, ours in prefixes.items()
     }
     best = script.evaluate(data, texts, {name: odds for name, _, odds, _ in rows})
     for key, name in names.items():
@@ -120,11 +117,10 @@ def _tag_sequences(count, seed, letters):
         return source.choices(tags, [3, *[1] * (len(tags) - 1)], k=length)
 
     labels = [sentence(source.randint(1, 12)) for _ in range(count)]
-    found = [
+    return labels, [
         [tag if source.random() < 0.6 else source.choice(tags) for tag in row]
         for row in labels
     ]
-    return labels, found
 
 
 def _tagging(letters, seed):
@@ -156,8 +152,7 @@ def main(folder=None):
             _tagging(letters, seed) for seed, letters in enumerate(("BI", "I", "BIES"))
         ],
     }
-    text = json.dumps(content, indent=1, ensure_ascii=True)
-    PATH.write_text(text + "\n", "utf-8")
+    PATH.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

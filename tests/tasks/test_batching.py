@@ -16,9 +16,8 @@ from electra_tf.tasks.batching import (
 
 def rows(lengths, weights=None):
     ids = Ragged.of([[7] + [5] * (n - 1) for n in lengths])
-    segments = Ragged.of([[0] * n for n in lengths])
     return Rows(
-        {"input_ids": ids, "segment_ids": segments},
+        {"input_ids": ids, "segment_ids": Ragged.of([[0] * n for n in lengths])},
         {"label": np.arange(len(lengths), dtype=np.int32)},
         np.arange(len(lengths)),
         weights,
@@ -91,8 +90,7 @@ def test_steps_per_pass_are_those_of_the_original():
 
 
 def test_every_row_comes_once_per_pass_and_all_batches_are_full():
-    chosen = order()
-    batches = list(chosen.batches(0, 103))  # eight epochs of 103 rows
+    batches = list(order().batches(0, 103))  # eight epochs of 103 rows
     assert all(len(indices) == 8 for indices, _ in batches)
     counts = np.bincount(np.concatenate([indices for indices, _ in batches]))
     assert counts.tolist() == [8] * 103
@@ -109,8 +107,7 @@ def test_order_is_a_function_of_the_seed():
 
 
 def test_windows_are_an_eighth_of_an_epoch_or_50_batches():
-    windows = [order(count).grouped for count in (8, 103, 2000, 20_000)]
-    assert windows == [1, 1, 31, 50]
+    assert [order(count).grouped for count in (8, 103, 2000, 20_000)] == [1, 1, 31, 50]
 
 
 def test_similar_lengths_come_together():

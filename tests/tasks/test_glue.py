@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -28,9 +29,8 @@ def files(folder, **contents):
 
 
 def read(name, folder, split="train"):
-    return [
-        (e.texts, e.label) for e in glue.glue_task(name, str(folder)).examples(split)
-    ]
+    examples = glue.glue_task(name, str(folder)).examples(split)
+    return [(example.texts, example.label) for example in examples]
 
 
 def test_cola_has_no_header_but_its_test_set_has(tmp_path):
@@ -81,28 +81,22 @@ def test_sts_labels_are_finite_numbers(tmp_path, label):
         read("sts", files(tmp_path, train=text))
 
 
-def mnli(folder):
-    rest = "1\t2\tfiction\t.\t.\t.\t.\tP\tH"
-    head = HEADERS["mnli"]
-    labeled = f"{head}\n0\t{rest}\tneutral\tneutral\n1\t{rest}\tentailment\t-\n"
-    return files(
-        folder,
-        train=labeled,
-        dev_matched=labeled,
-        dev_mismatched=labeled,
-        test_matched="h\n0\t1\t2\tfiction\t.\t.\t.\t.\tP\tH\n",
-        test_mismatched="h\n0\t1\t2\tfiction\t.\t.\t.\t.\tP\tH\n",
-        diagnostic="index\tsentence1\tsentence2\n0\tP2\tH2\n",
-    )
-
-
 def test_mnli_has_two_development_sets_and_the_diagnostic(tmp_path):
     """Pitfall 42: both are scored; the matched set gives the main metric."""
-    task = glue.glue_task("mnli", mnli(tmp_path))
+    row, head = "1\t2\tfiction\t.\t.\t.\t.\tP\tH", HEADERS["mnli"]
+    labeled = f"{head}\n0\t{row}\tneutral\tneutral\n1\t{row}\tentailment\t-\n"
+    splits = ("train", "dev_matched", "dev_mismatched")
+    files(
+        tmp_path,
+        **dict.fromkeys(splits, labeled),
+        **dict.fromkeys(("test_matched", "test_mismatched"), f"h\n0\t{row}\n"),
+        diagnostic="index\tsentence1\tsentence2\n0\tP2\tH2\n",
+    )
+    task = glue.glue_task("mnli", str(tmp_path))
     assert task.labels == ("contradiction", "entailment", "neutral")
     assert task.eval_splits == ("dev_matched", "dev_mismatched")
     assert task.test_splits == ("test_matched", "test_mismatched", "ax")
-    for split in ("train", *task.eval_splits):
+    for split in splits:
         assert read("mnli", tmp_path, split) == [(("P", "H"), "neutral")]
     assert read("mnli", tmp_path, "test_mismatched") == [(("P", "H"), None)]
     assert read("mnli", tmp_path, "ax") == [(("P2", "H2"), None)]
@@ -138,11 +132,9 @@ def test_folder_above_and_missing_files(tmp_path):
 
 def test_pairs_are_doubled_only_for_mrpc_and_sts(tmp_path):
     # Pitfall 41.
-    doubled = {name for name, row in ROWS.items() if row.double_pairs}
-    assert doubled == {"mrpc", "sts"}
-    task = glue.glue_task(
-        "mrpc", files(tmp_path, train=HEADERS["mrpc"] + "\n1\t5\t6\tA\tB\n")
-    )
+    assert {name for name, row in ROWS.items() if row.double_pairs} == {"mrpc", "sts"}
+    text = HEADERS["mrpc"] + "\n1\t5\t6\tA\tB\n"
+    task = glue.glue_task("mrpc", files(tmp_path, train=text))
     augmented = task.augment(task.examples("train"))
     assert [e.texts for e in augmented] == [("A", "B"), ("B", "A")]
     assert {e.label for e in augmented} == {"1"}
@@ -182,8 +174,7 @@ def test_submission_file_is_in_the_benchmarks_format(tmp_path):
     answers = ["entailment", "not_entailment"]
     path = glue.write_submission("rte", answers, "test", str(tmp_path / "submission"))
     assert os.path.basename(path) == "RTE.tsv"
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text = Path(path).read_text("utf-8")
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
     path = glue.write_submission("mnli", ["neutral"], "test_mismatched", str(tmp_path))
     assert os.path.basename(path) == "MNLI-mm.tsv"

@@ -8,22 +8,17 @@ tfds = pytest.importorskip("tensorflow_datasets")
 
 def prepare(folder, name, names, texts, rows):
     """Writes (idx, texts, label) rows in the layout of `tfds build glue/...`."""
-    features = tfds.features.FeaturesDict(
-        {
-            **{text: tfds.features.Text() for text in texts},
-            "label": tfds.features.ClassLabel(names=names) if names else tf.float32,
-            "idx": tf.int32,
-        }
-    )
+    features = {
+        **{text: tfds.features.Text() for text in texts},
+        "label": tfds.features.ClassLabel(names=names) if names else tf.float32,
+        "idx": tf.int32,
+    }
 
     def dataset(split):
         columns = list(zip(*split, strict=True))
-        data = {
-            text: [row[number] for row in columns[1]]
-            for number, text in enumerate(texts)
-        }
-        kind = tf.int64 if names else tf.float32
-        data |= {"label": tf.constant(columns[2], kind)}
+        values = zip(*columns[1], strict=True)
+        data = {name: [*column] for name, column in zip(texts, values, strict=True)}
+        data |= {"label": tf.constant(columns[2], tf.int64 if names else tf.float32)}
         data |= {"idx": tf.constant(columns[0], tf.int32)}
         return tf.data.Dataset.from_tensor_slices(data)
 
@@ -31,7 +26,7 @@ def prepare(folder, name, names, texts, rows):
         name="glue",
         config=name,
         version="2.0.0",
-        features=features,
+        features=tfds.features.FeaturesDict(features),
         split_datasets={split: dataset(found) for split, found in rows.items()},
         data_dir=str(folder),
     )

@@ -16,15 +16,13 @@ def coded(request):
 def test_classification_scores_agree_with_scikit_learn(coded):
     """Pitfall 42."""
     labels, found, _ = coded
-    assert metrics.matthews_correlation(labels, found) == pytest.approx(
-        sklearn.metrics.matthews_corrcoef(labels, found)
-    )
-    assert metrics.macro_f1(labels, found) == pytest.approx(
-        sklearn.metrics.f1_score(labels, found, average="macro")
-    )
-    assert metrics.f1(labels, found) == pytest.approx(
-        sklearn.metrics.f1_score(labels == 1, found == 1)
-    )
+    peers = sklearn.metrics
+    expected = peers.matthews_corrcoef(labels, found)
+    assert metrics.matthews_correlation(labels, found) == pytest.approx(expected)
+    expected = peers.f1_score(labels, found, average="macro")
+    assert metrics.macro_f1(labels, found) == pytest.approx(expected)
+    expected = peers.f1_score(labels == 1, found == 1)
+    assert metrics.f1(labels, found) == pytest.approx(expected)
 
 
 def test_constant_predictions_score_zero_and_not_nan():
@@ -41,12 +39,10 @@ def test_correlations_agree_with_scipy_also_with_ties(seed):
     rng = np.random.default_rng(seed)
     labels = np.round(rng.random(50) * 5, 1)
     found = np.round(labels + rng.normal(size=50), 1)
-    assert metrics.pearson(labels, found) == pytest.approx(
-        scipy.stats.pearsonr(labels, found).statistic
-    )
-    assert metrics.spearman(labels, found) == pytest.approx(
-        scipy.stats.spearmanr(labels, found).statistic
-    )
+    expected = scipy.stats.pearsonr(labels, found).statistic
+    assert metrics.pearson(labels, found) == pytest.approx(expected)
+    expected = scipy.stats.spearmanr(labels, found).statistic
+    assert metrics.spearman(labels, found) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("score", [metrics.pearson, metrics.spearman])
@@ -61,11 +57,9 @@ def test_multilabel_f1_agrees_with_scikit_learn():
     labels, found = rng.random((30, 4)) < 0.3, rng.random((30, 4)) < 0.4
     labels[:, 3] = found[:, 3] = False
     micro, macro = metrics.multilabel_f1(labels, found)
-    score = sklearn.metrics.f1_score
-    assert micro == pytest.approx(score(labels, found, average="micro"))
-    assert macro == pytest.approx(
-        score(labels, found, average="macro", zero_division=0)
-    )
+    for average, own in (("micro", micro), ("macro", macro)):
+        options = {"average": average, "zero_division": 0}
+        assert own == pytest.approx(sklearn.metrics.f1_score(labels, found, **options))
 
 
 def test_scores_by_class_agree_with_scikit_learn(coded):

@@ -1,12 +1,12 @@
-"""Scores against the official SQuAD scripts and seqeval."""
-
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.tasks.common import span_scores, squad_scores
+from electra_tf.tasks import Question, QuestionAnswering
+from electra_tf.tasks.question_answering import Answer
+from tests.tasks.common import span_scores
 from tests.tasks.official_scores import PATH, SQUAD_FILES, THRESHOLD, file_answers
 
 OFFICIAL = json.loads(PATH.read_text("utf-8"))
@@ -14,8 +14,13 @@ DATA = os.environ.get("ELECTRA_TF_DATA")
 
 
 def ours(version, rows):
-    _, answers, odds, right = zip(*rows, strict=True)
-    return squad_scores(answers, right, odds if version == "v2" else None, THRESHOLD)
+    is_v2 = version == "v2"
+    options = {"unanswerable": is_v2, "answerability": is_v2}
+    options["null_threshold"] = THRESHOLD
+    task = QuestionAnswering(name="squad", source=None, **options)
+    given = [Answer(text, null_odds=odds * is_v2) for _, text, odds, _ in rows]
+    right = [tuple((text, 0) for text in texts) for *_, texts in rows]
+    return task.score(given, [Question("", "", "", answers) for answers in right])
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -21,14 +21,9 @@ ODD = (
 
 
 def task(*, v2=True, **kwargs):
-    kwargs = {"max_query_length": 4, "doc_stride": 3, **kwargs}
-    return QuestionAnswering(
-        name="squad2" if v2 else "squad1",
-        source=None,
-        unanswerable=v2,
-        answerability=v2,
-        **kwargs,
-    )
+    options = {"name": "squad2" if v2 else "squad1", "max_query_length": 4}
+    options |= {"unanswerable": v2, "answerability": v2, "doc_stride": 3, **kwargs}
+    return QuestionAnswering(source=None, **options)
 
 
 def question(context, answer=None, *, name="q", text="is the movie good ?"):
@@ -61,8 +56,7 @@ def test_windows_and_maximum_context_are_those_of_bert(stride):
         expected = bert_windows(18, room, stride)
         mine = [i for i, owner in enumerate(rows["example"]) if owner == number]
         token = [rows["token"][row] for row in mine]
-        found = [(row[row >= 0].min(), (row >= 0).sum()) for row in token]
-        assert found == expected
+        assert [(row[row >= 0].min(), (row >= 0).sum()) for row in token] == expected
         for position in range(18):
             scores = [
                 min(position - start, start + size - 1 - position) + 0.01 * size
@@ -133,18 +127,14 @@ def test_training_windows_without_the_answer_point_at_cls_and_stay_answerable():
 
 
 def test_half_an_answer_is_none_and_an_answer_without_pieces_is_left_out():
-    rows = task().featurize(
-        [question("a b c d e f g h", "d e f"), question("a \u200d b", "\u200d")],
-        common.tokenizer(),
-        9,
-        training=True,
-    )
-    # Windows of two pieces cannot contain an answer of three.
-    assert not rows.targets["start_logits"].any()
-    assert set(rows.example) == {0}
     # Such questions give a batch without rows, with the usual columns.
     nothing = [question("a \u200d b", "\u200d")]
     none = task().featurize(nothing, common.tokenizer(), 9, training=True)
+    data = [question("a b c d e f g h", "d e f"), *nothing]
+    rows = task().featurize(data, common.tokenizer(), 9, training=True)
+    # Windows of two pieces cannot contain an answer of three.
+    assert not rows.targets["start_logits"].any()
+    assert set(rows.example) == {0}
     assert len(none) == len(none.lengths) == 0
     assert {*none.inputs, *none.targets} == {*rows.inputs, *rows.targets}
     halves = [question("xy z", "x"), question("xy z", "y")]
@@ -158,16 +148,22 @@ def test_halves_of_surrogate_pairs_keep_their_place():
     data = [question("a \ud83d book", "book", text="is \ud83d it ?")]
     rows = task().featurize(data, common.tokenizer(), 16)
     whole = [question("a \ufffd book", "book", text="is \ufffd it ?")]
-    expected = task().featurize(whole, common.tokenizer(), 16)
-    assert pieces(rows.inputs["input_ids"][0]) == pieces(
-        expected.inputs["input_ids"][0]
-    )
+    expected = task().featurize(whole, common.tokenizer(), 16).inputs["input_ids"][0]
+    assert rows.inputs["input_ids"][0].tolist() == expected.tolist()
     assert rows.notes["char_start"][0].max() == data[0].context.index("book")
 
 
-def perfect_outputs(rows, found):
-    """Outputs of a perfect model."""
-    return [
+@pytest.mark.parametrize("length", [16, 64])
+def test_perfect_logits_give_perfect_scores(length):
+    """Pitfall 38."""
+    context = "the caf\u00e9 is  very good , the \uff21book\u00a0was not ( bad ) !"
+    texts = ("caf\u00e9", "very good , the", "\uff21book", "was", "bad", None)
+    data = [question(context, text) for text in texts]
+    found, tokenizer = task(), common.tokenizer()
+    rows = found.featurize(data, tokenizer, length)
+    targets = found.featurize(data, tokenizer, length, training=True)
+    starts, ends = targets.targets["start_logits"], targets.targets["end_logits"]
+    outputs = [
         {
             "start_index": np.array([start, 0]),
             "end_index": np.array([[end, 0], [end, 0]]),
@@ -175,28 +171,9 @@ def perfect_outputs(rows, found):
             "end_log_probs": np.array([[0.0, -9.0]] * 2),
             "null_logits": -5.0 if start else 5.0,
         }
-        for start, end in zip(
-            found.targets["start_logits"], found.targets["end_logits"], strict=True
-        )
+        for start, end in zip(starts, ends, strict=True)
     ]
-
-
-@pytest.mark.parametrize("length", [16, 64])
-def test_perfect_logits_give_perfect_scores(length):
-    """Pitfall 38."""
-    context = "the caf\u00e9 is  very good , the \uff21book\u00a0was not ( bad ) !"
-    data = [
-        question(context, "caf\u00e9"),
-        question(context, "very good , the"),
-        question(context, "\uff21book"),
-        question(context, "was"),
-        question(context, "bad"),
-        question(context),
-    ]
-    found, tokenizer = task(), common.tokenizer()
-    rows = found.featurize(data, tokenizer, length)
-    targets = found.featurize(data, tokenizer, length, training=True)
-    answers = found.decode(perfect_outputs(rows, targets), rows, data)
+    answers = found.decode(outputs, rows, data)
     scores = found.score(answers, data)
     assert scores["exact_match"] == scores["f1"] == 100
     assert [answer.text for answer in answers[:5]] == [e.texts[0] for e in data[:5]]
@@ -240,8 +217,7 @@ def test_spans_that_are_not_allowed_are_left_out():
     )
     assert best([(output, notes)], max_answer_length=3) == [3, 5, np.exp(-5)]
     assert best([(output, notes)], max_answer_length=9) == [0, 11, np.exp(-3)]
-    nothing = beam([0], [[0]], [0])
-    assert best([(nothing, notes)], max_answer_length=9) == [-1, -1, 0]
+    assert best([(beam([0], [[0]], [0]), notes)], max_answer_length=9) == [-1, -1, 0]
 
 
 def test_the_best_of_all_windows_wins():
@@ -307,8 +283,7 @@ def test_served_answers_are_those_of_python(v2):
 
 
 def test_served_contexts_may_hold_invalid_bytes():
-    found = task(v2=False)
-    inputs = found.serving_inputs(
+    inputs = task(v2=False).serving_inputs(
         common.tokenizer(),
         16,
         question=tf.constant([b"is \xff it ?"]),
@@ -322,14 +297,12 @@ def test_served_contexts_may_hold_invalid_bytes():
 def test_files_are_in_the_official_layouts(tmp_path):
     data = [question("ab cd", "ab", name="x"), question("ab cd", name="y")]
     answers = [Answer("ab", null_odds=-4.0), Answer("ab", null_odds=1.0)]
-    found = task()
-    found.write(answers, data, str(tmp_path / "predictions_dev.tsv"))
-    read = {
-        path.stem: json.loads(path.read_text("utf-8")) for path in tmp_path.iterdir()
+    task().write(answers, data, str(tmp_path / "predictions_dev.tsv"))
+    read = {path.stem: json.loads(path.read_bytes()) for path in tmp_path.iterdir()}
+    assert read == {
+        "predictions_dev": {"x": "ab", "y": "ab"},
+        "null_odds_dev": {"x": -4.0, "y": 1.0},
     }
-    assert read["predictions_dev"] == {"x": "ab", "y": "ab"}
-    assert read["null_odds_dev"] == {"x": -4.0, "y": 1.0}
-    assert set(read) == {"predictions_dev", "null_odds_dev"}
 
 
 def test_baseline_and_failures():

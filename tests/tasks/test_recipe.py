@@ -17,15 +17,12 @@ def test_original_exponent_is_that_of_the_code():
     _, built = model(12)
     got = [f for _, f in layerwise_multipliers(built, 0.8, "original")]
     assert len(got) == 14
-    np.testing.assert_allclose(got[0], 0.0440, atol=5e-5)
-    np.testing.assert_allclose(got[1], 0.0550, atol=5e-5)
+    np.testing.assert_allclose(got[:2], [0.0440, 0.0550], atol=5e-5)
     np.testing.assert_allclose(got[12], 0.64)
     assert got[13] == 1
     # That of the paper.
     exact = [f for _, f in layerwise_multipliers(built, 0.8, "exact")]
-    np.testing.assert_allclose(exact[12], 0.8)
-    np.testing.assert_allclose(exact[1], 0.8**12)
-    np.testing.assert_allclose(exact[0], 0.8**13)
+    np.testing.assert_allclose(exact, 0.8 ** np.array([*range(13, 0, -1), 0]))
 
 
 def test_every_trainable_variable_has_one_multiplier():
@@ -53,8 +50,7 @@ def step_of(rows, reduction):
     # Without momentum and with large epsilon, an Adam step is the clipped gradient.
     optimizer = AdamW(1.0, beta_1=0.0, beta_2=0.0, epsilon=1e6, weight_decay=0.0)
     built.compile(optimizer=optimizer, loss=task.loss(reduction), run_eagerly=True)
-    examples = common.sentiment(1) * rows
-    features = task.featurize(examples, common.tokenizer(), 16)
+    features = task.featurize(common.sentiment(1) * rows, common.tokenizer(), 16)
     inputs, targets, _ = make_batch(features, np.arange(rows), 16)
     built.train_on_batch(inputs, targets)
     return (kernel.numpy() - before) * 1e6, float(optimizer.gradient_norm.numpy())

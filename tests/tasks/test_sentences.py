@@ -22,12 +22,8 @@ CONLLU = """\
 
 
 def source(path, *, word="0", tag="-1", unlabeled=()):
-    return SentenceSource(
-        files={"train": path, "test": path},
-        word_column=word,
-        tag_column=tag,
-        unlabeled=unlabeled,
-    )
+    options = {"word_column": word, "tag_column": tag, "unlabeled": unlabeled}
+    return SentenceSource(files={"train": path, "test": path}, **options)
 
 
 def test_columns_separated_by_spaces(tmp_path):
@@ -134,11 +130,8 @@ def test_files_are_found_by_what_their_names_say(tmp_path):
     for name in ("README", "eng.train", "eng.testa", "eng.testb"):
         write(tmp_path, name, "a O")
     found = find_files(str(tmp_path))
-    assert {split: path.rsplit("/", 1)[1] for split, path in found.items()} == {
-        "train": "eng.train",
-        "dev": "eng.testa",
-        "test": "eng.testb",
-    }
+    names = {split: path.rsplit("/", 1)[1] for split, path in found.items()}
+    assert names == {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
     write(tmp_path, "my-train.txt", "a O")
     with pytest.raises(ValueError, match=r"has eng.train and my-train.txt"):
         find_files(str(tmp_path))

@@ -57,22 +57,19 @@ def start_logits(layer, states):
 def test_training_predicts_the_end_given_the_right_start():
     """Pitfall 39."""
     layer, states = head(), hidden()
-    gold = tf.constant([5, 0])
-    found = layer(states, {**inputs(), "start_positions": gold})
+    found = layer(states, {**inputs(), "start_positions": tf.constant([5, 0])})
     expected = tiled_end_logits(layer, states)[[0, 1], [5, 0]] + forbidden()
     np.testing.assert_allclose(found["end_logits"], expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(
-        found["start_logits"], start_logits(layer, states), rtol=1e-4, atol=1e-4
-    )
+    starts = start_logits(layer, states)
+    np.testing.assert_allclose(found["start_logits"], starts, rtol=1e-4, atol=1e-4)
 
 
 def test_a_full_beam_is_brute_force_over_all_pairs():
     """Pitfall 39."""
     layer, states = head(beam=S), hidden()
     found = {k: v.numpy() for k, v in layer(states, inputs()).items()}
-    joint = log_softmax(start_logits(layer, states), -1)[:, :, None] + log_softmax(
-        tiled_end_logits(layer, states) + forbidden()[:, None], -1
-    )
+    joint = log_softmax(tiled_end_logits(layer, states) + forbidden()[:, None], -1)
+    joint += log_softmax(start_logits(layer, states), -1)[:, :, None]
     assert found["end_index"].shape == (2, S, S)
     for row in range(2):
         beam = found["start_log_probs"][row][:, None] + found["end_log_probs"][row]
@@ -98,10 +95,8 @@ def test_a_small_beam_keeps_the_best_and_never_asks_for_more_than_there_is():
 
 def test_answerability_is_read_from_cls_and_the_expected_start():
     layer, states = head(), hidden()
-    weights = softmax(start_logits(layer, states), -1)
-    vector = np.concatenate(
-        [states[:, 0], np.einsum("bs,bsd->bd", weights, states)], -1
-    )
+    start = np.einsum("bs,bsd->bd", softmax(start_logits(layer, states), -1), states)
+    vector = np.concatenate([states[:, 0], start], -1)
     (kernel, bias), (out, out_bias) = layer.null_hidden, layer.null
     inner = gelu(vector @ kernel.numpy() + bias.numpy())
     expected = (inner @ out.numpy() + out_bias.numpy())[:, 0]
@@ -137,8 +132,7 @@ def test_no_tensor_of_inference_is_as_large_as_a_tiled_one():
 
 
 def test_losses_are_weighted_cross_entropies():
-    random = np.random.default_rng(0)
-    logits = random.normal(size=[3, S]).astype(np.float32)
+    logits = np.random.default_rng(0).normal(size=[3, S]).astype(np.float32)
     expected = -log_softmax(logits, -1)[[0, 1, 2], [4, 0, 8]]
     targets = np.array([4, 0, 8])
     found = PositionLoss(0.5, reduction="sum")(targets, logits)

@@ -18,9 +18,8 @@ def question(name, *answers, **more):
 
 
 def source(split, *paths, unanswerable=False, log=None):
-    return SquadSource(
-        files={split: list(paths)}, unanswerable=unanswerable, log=log or pytest.fail
-    )
+    files = {split: list(paths)}
+    return SquadSource(files=files, unanswerable=unanswerable, log=log or pytest.fail)
 
 
 def test_reads_both_layouts_and_several_files(tmp_path):
@@ -43,13 +42,12 @@ def test_answers_are_not_needed_to_predict(tmp_path):
 
 def test_training_answers_that_are_elsewhere_are_left_out_and_counted(tmp_path):
     lines = []
-    path = write(
-        tmp_path, ("a cat", [question("q1", ("cat", 1)), question("q2", ("cat", 2))])
-    )
+    questions = [question("q1", ("cat", 1)), question("q2", ("cat", 2))]
+    path = write(tmp_path, ("a cat", questions))
     assert [q.id for q in source("train", path, log=lines.append)("train")] == ["q2"]
     assert "1 training questions are left out" in lines[0]
     assert len(source("dev", path)("dev")) == 2
-    path = write(tmp_path, ("a cat", [question("q1", ("cat", 1))]))
+    path = write(tmp_path, ("a cat", questions[:1]))
     with pytest.raises(ValueError, match=r"no training question is left.*answer_start"):
         source("train", path, log=lines.append)("train")
 
@@ -94,7 +92,6 @@ def test_official_names_come_before_short_ones(tmp_path):
 
 
 def test_silence_is_best_when_all_answers_are_wrong():
-    found = best_threshold(
-        np.zeros(3), np.zeros(3), np.array([True, False, False]), np.full(3, True)
-    )
+    wrong = np.array([True, False, False]), np.full(3, True)
+    found = best_threshold(np.zeros(3), np.zeros(3), *wrong)
     assert found == (pytest.approx(2 / 3), 0.0)

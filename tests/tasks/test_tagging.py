@@ -49,9 +49,8 @@ def predict(found, sentences, length=32, model=None):
 def test_the_tag_is_at_the_first_piece_of_each_word_and_segments_are_zero():
     """Pitfall 37."""
     tokens = common.tokenizer().vocabulary.tokens
-    rows = task().featurize(
-        [sentence("the xy is", "B-A I-A O")], common.tokenizer(), 32, training=True
-    )
+    data = [sentence("the xy is", "B-A I-A O")]
+    rows = task().featurize(data, common.tokenizer(), 32, training=True)
     pieces = [tokens[i] for i in rows.inputs["input_ids"][0]]
     assert pieces == ["[CLS]", "the", "x", "##y", "is", "[SEP]"]
     assert task().labels == ("B-A", "B-B", "I-A", "O")
@@ -122,8 +121,8 @@ def test_rows_in_tensorflow_are_those_in_python():
             assert (row[position] == word) if position else (word not in row)
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_the_loss_counts_words_and_not_pieces_or_padding(reduction):
+@pytest.mark.parametrize(("reduction", "reduce"), [("sum", np.sum), ("mean", np.mean)])
+def test_the_loss_counts_words_and_not_pieces_or_padding(reduction, reduce):
     found = task()
     rows = found.featurize(TRAIN, common.tokenizer(), 32, training=True)
     random = np.random.default_rng(0)
@@ -138,7 +137,6 @@ def test_the_loss_counts_words_and_not_pieces_or_padding(reduction):
             for row, tags in enumerate(([0, 2, 3, 3, 1], [0, 2, 3, 1]))
             for at, target in enumerate(tags)
         ]
-        reduce = {"sum": np.sum, "mean": np.mean}[reduction]
         assert float(value) == pytest.approx(reduce(expected), rel=1e-5)
     with pytest.raises(ValueError, match="allowed are sum, mean"):
         found.loss("none")
@@ -158,10 +156,8 @@ def one_hot_outputs(rows, tags, learned, scale=9.0):
 
 
 def test_perfect_logits_give_perfect_scores_over_split_sentences():
-    data = [
-        sentence("the movie is very good " * 4 + "book", "B-A I-A O O B-B " * 4 + "O")
-    ]
-    found = task()
+    words, tags = "the movie is very good " * 4, "B-A I-A O O B-B " * 4
+    data, found = [sentence(f"{words}book", f"{tags}O")], task()
     rows = found.featurize(data, common.tokenizer(), 8)
     assert len(rows) == 4
     outputs = one_hot_outputs(rows, [data[0].tags], found.labels)
@@ -176,10 +172,8 @@ def test_words_that_tokenize_to_nothing_are_answered_and_counted():
     answers, _ = predict(found, data)
     assert answers[0].tags[0] == answers[0].tags[2] == "O"
     assert answers[0].probabilities[0] == 0
-    scores = found.score(answers, data)
-    assert scores["words_without_pieces"] == 2
-    words = [sentence("a a b", "N N V")]
-    found = task(main_metric="accuracy", train=words)
+    assert found.score(answers, data)["words_without_pieces"] == 2
+    found = task(main_metric="accuracy", train=[sentence("a a b", "N N V")])
     answers, _ = predict(found, [sentence([EMPTY], "V")])
     assert answers[0].tags == ("N",)
 
@@ -205,9 +199,8 @@ def test_only_span_tags_are_scored_as_spans(tag):
 
 def test_baseline_is_the_most_frequent_tag_of_each_word():
     found = task(main_metric="accuracy", train=[sentence("a b a a", "X Y Y Y")])
-    scores = found.baseline(
-        [sentence("a b a a c", "X Y Y Y X")], [sentence("a d", "Y X")]
-    )
+    train = [sentence("a b a a c", "X Y Y Y X")]
+    scores = found.baseline(train, [sentence("a d", "Y X")])
     assert scores["accuracy"] == 50
     assert set(scores) == {"accuracy", "words_without_pieces"}
 
@@ -229,9 +222,8 @@ def test_served_tags_are_those_of_python():
     found = task()
     random = np.random.default_rng(3)
     choice = ["the", "xyz", "is", EMPTY, "good", "very", "caf\u00e9"]
-    sentences = [
-        sentence(list(random.choice(choice, random.integers(1, 30)))) for _ in range(9)
-    ]
+    sizes = random.integers(1, 30, 9)
+    sentences = [sentence(list(random.choice(choice, size))) for size in sizes]
     model = found.build_model(common.encoder(layers=1))
     # Larger weights; otherwise all predictions are equal.
     model.set_weights([8 * weight for weight in model.get_weights()])
@@ -253,9 +245,8 @@ def test_served_tags_are_those_of_python():
         assert tuple(words) == example.words
         assert tuple(tags[:size]) == answer.tags
         assert not any(tags[size:])
-        np.testing.assert_allclose(
-            served["probabilities"][row, :size], answer.probabilities, atol=1e-5
-        )
+        shares = served["probabilities"][row, :size]
+        np.testing.assert_allclose(shares, answer.probabilities, atol=1e-5)
     # The predictor leaves the padding out.
     module.text_signature = lambda: module.answer
     read = Predictor(module)([{"text": text} for text in texts])
@@ -306,9 +297,8 @@ def test_scores_by_type_and_by_tag():
     assert found["calibration_error"] == pytest.approx(abs(0.9 - right))
     by_tag = task(train=data, main_metric="accuracy").details_of(answers, data)
     names = sorted(set(flat[0]))
-    expected = sklearn.metrics.precision_recall_fscore_support(
-        *flat, labels=names, zero_division=0
-    )
+    options = {"labels": names, "zero_division": 0}
+    expected = sklearn.metrics.precision_recall_fscore_support(*flat, **options)
     columns = ("precision", "recall", "f1", "support")
     rows = [[by_tag["classes"][name][c] for c in columns] for name in names]
     np.testing.assert_allclose(rows, np.transpose(expected))
