@@ -347,6 +347,11 @@ class TextModel(TaskModel):
         with self.distribute_strategy.scope():
             super().quantize(mode, config, **kwargs)
             self.compile_default()
+        # Their traces hold the float weights.
+        self._inference = self._predictor = None
+        self._vectors = SentenceVectors(
+            self.encoder, self.tokenizer, self.max_seq_length
+        )
 
     def merge_lora(self) -> Self:
         """Returns a copy with the factors added to the kernels, newly compiled."""

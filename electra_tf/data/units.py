@@ -108,8 +108,9 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
 
     The split depends on the text only, so copies of held-out documents are not in the
     training split. Reads until both splits have documents and the held-out share of the
-    characters is at most ``2 * fraction`` (at least 5 %). If the corpus ends first,
-    holds out one document and its copies, of at most ``fraction`` (at least 5 %).
+    characters is at most the larger of ``2 * fraction`` and 5 %. If the corpus ends
+    first, holds out one document and its copies, of at most the larger of ``fraction``
+    and 5 %.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()

@@ -169,7 +169,8 @@ def _read_half(
         attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
         initializer_range=config.get("initializer_range", 0.02),
     )
-    # A wrong num_attention_heads fits all shapes, so the other entries are compared.
+    # A wrong num_attention_heads fits all shapes; other entries that differ show that
+    # the config belongs to other weights.
     wrong = [
         f"{theirs} is {config[theirs]}, and {getattr(sizes, ours)} by the tensors"
         for theirs, ours in SIZES.items()

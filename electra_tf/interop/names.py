@@ -22,10 +22,10 @@ HEAD_SCOPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The name and shape of our array, and the names of their arrays that form it.
+    """Name and shape of an array of this library (``ours``), and its parts' names.
 
-    Their arrays are concatenated along the columns. ``flip`` transposes kernels to
-    [outputs, inputs], as in PyTorch.
+    The arrays of the other format (``theirs``) are concatenated along the columns.
+    ``flip`` transposes kernels to [outputs, inputs], as in PyTorch.
     """
 
     ours: str

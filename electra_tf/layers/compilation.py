@@ -1,7 +1,7 @@
 """Functions traced once: XLA-compiled ones, and one trace for a stack of layers.
 
 XLA's disk cache finds compiled functions by name and content. TensorFlow's own names
-contain a counter, so that even a repeated command would find none. XLA-compiled
+contain a counter, so a repeated command would miss the cache. XLA-compiled
 functions are therefore named after a hash of their content.
 """
 

@@ -56,7 +56,7 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
 
     int8_weights = ("word_embeddings",)
     int8_axis = -1
-    # Whether other embeddings read the tables, which then stay float.
+    # Whether tables are shared with other embeddings; `quantize` then leaves them.
     is_shared = False
 
     def __init__(

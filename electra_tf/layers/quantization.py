@@ -76,7 +76,9 @@ class QuantizableLayer(QuantizationInConfig):
         options = {"initializer": "zeros", "trainable": False, "autocast": False}
         for attribute in self.int8_weights:
             weight = getattr(self, attribute)
-            values, scale = quantizer(weight, axis=self.int8_axis, to_numpy=True)
+            values, scale = quantizer(
+                weight.numpy(), axis=self.int8_axis, to_numpy=True
+            )
             scale = tf.squeeze(scale, self.int8_axis)
             self._untrack_variable(weight)
             name = weight.name

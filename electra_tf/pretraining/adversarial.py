@@ -264,12 +264,17 @@ class GumbelElectra(_AdversarialElectra):
         )
         # Word embeddings [B, S, E] of the discriminator; masked slots use one-hots.
         embeddings = self.discriminator.embeddings
-        seen = embeddings.words(corrupted.inputs["input_ids"])
+        positions, used = batch["masked_lm_positions"], batch["masked_lm_weights"] > 0
+        # If a position is masked twice, the kept sample alone gets the gradient.
+        slots = tf.broadcast_to(tf.range(tf.shape(positions)[1]), tf.shape(positions))
+        kept = tf.zeros_like(batch["input_ids"])
+        kept = scatter_positions(kept, positions, slots, used)
+        used &= tf.gather(kept, positions, batch_dims=1) == slots
         words = scatter_positions(
-            seen,
-            batch["masked_lm_positions"],
+            embeddings.words(corrupted.inputs["input_ids"]),
+            positions,
             tf.tensordot(one_hots, embeddings.word_table(), 1),
-            batch["masked_lm_weights"] > 0,
+            used,
         )
         hidden = self.discriminator.encode_words(
             words,

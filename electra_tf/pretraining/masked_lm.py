@@ -5,7 +5,7 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -200,6 +200,10 @@ class UnigramGenerator(Serializable, keras.Model):
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Returns {}: the loss counts only masked slots."""
         return {}
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Raises NotImplementedError, after which Keras goes on with other layers."""
+        raise NotImplementedError(f"{self.name} has no kernels to quantize.")
 
     def standalone(self) -> UnigramGenerator:
         """Returns the model."""

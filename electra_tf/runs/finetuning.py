@@ -36,6 +36,7 @@ from electra_tf.folders.finetuning import (
 )
 from electra_tf.folders.pretraining import PretrainingFolder, completion, named
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.runs.trainer import Trainer, Watch, brief
@@ -324,6 +325,11 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         raise UserError(
             f"The encoder {path} has weights that are not finite: it was damaged, or "
             "its pretraining diverged."
+        )
+    if any(modes(saved)):
+        raise UserError(
+            f"The encoder {path} is quantized, so its kernels cannot be trained: give "
+            "the float encoder, and quantize after fine-tuning."
         )
     # The saved encoder has the dtype and dropout of its pretraining.
     encoder = fresh_copy(

@@ -88,7 +88,7 @@ def masking(
 def train_batches(
     config: PretrainConfig, data: PretrainingData
 ) -> Callable[..., tf.data.Dataset]:
-    """Returns a function of ``start_batch``, the first batch of its dataset."""
+    """Returns a function that builds the dataset from batch ``start_batch`` on."""
     variants = {} if config.masking.masking == "static" else {"mask_variants": None}
     return functools.partial(
         pipeline.pretraining_dataset,

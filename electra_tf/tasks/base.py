@@ -347,7 +347,7 @@ class Task:
 
 
 def check_strings(name: str, value: Any) -> None:
-    """Raises ValueError for a single string, a sequence of one-letter strings."""
+    """Raises ValueError if the value is one string, which iterates as letters."""
     if isinstance(value, str):
         raise UserError(f"{name} must be a tuple of strings, got {value[:80]!r}.")
 

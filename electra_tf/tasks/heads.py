@@ -267,7 +267,7 @@ class TaskModel(
     def new_head_weights(self, seed: int) -> list[np.ndarray]:
         """Returns newly initialized weights of the head; sets Keras's global seed.
 
-        A model that is built from this seed on a pretrained encoder has equal weights.
+        A model that is built from this seed on a pretrained encoder has an equal head.
         """
         keras.utils.set_random_seed(seed)
         head = fresh_copy(self.head)

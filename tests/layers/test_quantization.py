@@ -1,5 +1,7 @@
 """``quantize("int8")`` against Keras's Dense and Embedding of the same weights."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 from keras.quantizers import Int8QuantizationConfig
 
 import electra_tf as et
+from electra_tf.folders.pretraining import named
 from electra_tf.interop.networks import encoder_tower
 from electra_tf.layers.quantization import modes
 from electra_tf.layers.weights import matmul
@@ -124,6 +127,10 @@ def test_text_classifier(tmp_path):
     again = et.load(tmp_path / "mine.keras")
     model.export(tmp_path / "saved")
     np.testing.assert_array_equal(again.predict_proba(TEXTS), after)
+    model.encoder.save(tmp_path / "encoder.keras")
+    shutil.copy(named("mini") / "vocab.txt", tmp_path)
+    with pytest.raises(ValueError, match=r"is quantized.*give the float encoder"):
+        et.TextClassifier.from_preset(tmp_path, ["bad", "good"])
     served = et.load(tmp_path / "saved").predict(TEXTS)
     for ours, expected in zip(served, model.predict(TEXTS), strict=True):
         assert ours["probability"] == pytest.approx(expected["probability"], abs=1e-5)
@@ -192,3 +199,7 @@ def test_shared_tables_stay_float():
     assert sorted(int8_names(model)) == sorted(["word_embeddings", *NAMES * 2])
     model.compile("sgd")
     model.fit(tiny.dataset(2), verbose=0)
+    model = et.Electra(et.pretraining.UnigramGenerator(tiny.VOCAB), encoder())
+    with pytest.warns(UserWarning, match="no kernels to quantize"):
+        model.quantize("int8")
+    assert sorted(int8_names(model)) == sorted(["word_embeddings", *NAMES * 2])

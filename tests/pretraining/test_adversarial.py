@@ -87,14 +87,20 @@ def test_reinforce_gradients_against_numpy():
     np.testing.assert_allclose(found[kernel][:, 0], expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("positions", ["all", "masked"])
-def test_gumbel_gradient_against_numpy(positions):
-    """Reversed gradient of the discriminator's loss, as a mean over masked slots."""
+@pytest.mark.parametrize(
+    ("positions", "select"),
+    [("all", "tokens"), ("masked", "tokens"), ("all", "with_replacement")],
+)
+def test_gumbel_gradient_against_numpy(positions, select):
+    """Reversed gradient of the discriminator's loss, as a mean over masked slots.
+
+    If a position is drawn twice, the last sample replaces the token.
+    """
     tau = 0.7
     weights = {"generator_weight": 2.0, "discriminator_weight": 3.0}
     objective = et.ReplacedTokenDetection(positions)
     model = make("gumbel", gumbel_temperature=tau, objective=objective, **weights)
-    batch = tiny.batch()
+    batch = tiny.batch(select=select)
     found = gradients(model, batch)
     oracle = Oracle(model, batch)
     table = model.discriminator.embeddings
@@ -108,9 +114,12 @@ def test_gumbel_gradient_against_numpy(positions):
         counted = oracle.is_masked if positions == "masked" else batch["input_mask"]
         total = tf.reduce_sum(values * tf.cast(counted, tf.float32))
     by_word = tape.gradient(total, words).numpy().astype(np.float64)
-    slots = oracle.value["masked_lm_positions"][..., None]
-    upstream = np.take_along_axis(by_word, slots, 1)
-    upstream *= (oracle.value["masked_lm_weights"] > 0)[..., None]
+    upstream = np.zeros([*oracle.logits.shape[:2], by_word.shape[-1]])
+    for row, row_positions in enumerate(oracle.value["masked_lm_positions"]):
+        used = np.count_nonzero(oracle.value["masked_lm_weights"][row])
+        last = {position: slot for slot, position in enumerate(row_positions[:used])}
+        for position, slot in last.items():
+            upstream[row, slot] = by_word[row, position]
     by_token = upstream @ table.word_embeddings.numpy().T.astype(np.float64)
     logits = tf.constant(oracle.logits, tf.float32)
     perturbed = perturbed_logits(logits, oracle.sampled, fold_in(SEED, 3))
