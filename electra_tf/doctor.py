@@ -167,7 +167,10 @@ def files(subject: Subject) -> Iterator[Finding]:
 
 def generator_size(subject: Subject) -> Iterator[Finding]:
     """Checks the ratio of the generator's size to the discriminator's."""
-    config, towers = subject.config or PretrainConfig(), subject.towers
+    config, towers = subject.config, subject.towers
+    if config is None:
+        # The rule depends on flags that this version refuses.
+        return
     if {"generator", "discriminator"} <= towers.keys():
         ours, theirs = towers["generator"].sizes, towers["discriminator"].sizes
         width = ours.hidden_size / theirs.hidden_size
@@ -181,8 +184,9 @@ def generator_size(subject: Subject) -> Iterator[Finding]:
     if message:
         yield Finding.of(
             WARNING,
-            f"{message} If it is larger, check that the two files are not swapped. "
-            "(Google's electra_small has an equal one: to continue it, keep 1.0.)",
+            f"{message} This applies to new runs. If the generator is larger than the "
+            "discriminator, check that the files are not swapped. (Google's "
+            "electra_small has an equal one: to continue it, keep 1.0.)",
         )
     yield Finding(OK, f"{width:.3g} of the width and {depth:.3g} of the layers")
 
@@ -283,7 +287,14 @@ def learning_rate(subject: Subject) -> Iterator[Finding]:
     """Checks the learning rate for the model size, and the warm-up."""
     config = subject.config
     # Flags of imports describe the encoder only.
-    if config is None or "learning_rate" not in subject.flags:
+    if "learning_rate" not in subject.flags:
+        return
+    if config is None:
+        yield Finding(
+            WARNING,
+            "the learning rate was not checked: this version refuses flags of the run",
+            "Check it with the version that trained the model.",
+        )
         return
     messages, optimizer = validation.warnings(config), config.optimizer
     rate, warmup = optimizer.learning_rate, optimizer.warmup_steps
@@ -310,7 +321,7 @@ def training(subject: Subject) -> Iterator[Finding]:
     if steps and done < steps:
         yield Finding(
             WARNING,
-            f"{done:,} of {steps:,} steps: the learning rate has not decayed",
+            f"{done:,} of {steps:,} steps: the learning rate has not fully decayed",
             "Run the same command again to resume it.",
         )
     # Metrics that are not finite are null in the file.

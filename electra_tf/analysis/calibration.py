@@ -71,7 +71,10 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def section(subject: Subject) -> Section:
-    """Reports calibration on half of the rows; the others fit the temperature."""
+    """Reports calibration under several corruptions.
+
+    Fits the temperature on half of the rows and evaluates on the other half.
+    """
     config, inspector, text = subject.config, subject.inspector, subject.text
     table, curves = [], []
     for kind, generator in predictions.corruptions(inspector, text.counts).items():

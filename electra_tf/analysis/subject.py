@@ -100,21 +100,25 @@ def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
     """Returns the training and held-out record files of the run that exist."""
     flags = inspector.flags
     built = [flags.get("data_dir") or inspector.folder / DATA]
-    matches = _existing(flags.get("records") or built, pipeline.TRAINING)
+    places = flags.get("records") or built
+    matches = _existing(places, pipeline.TRAINING)
     # A glob over a folder of records matches its held-out files, too.
     train = [path for path in matches if not Path(path).name.startswith("eval-")]
     if flags.get("eval_records"):
         return train, _existing(flags["eval_records"], pipeline.HELD_OUT)
-    folders = sorted({os.path.dirname(path) for path in train})
-    return train, [x for each in folders for x in paths.inside(each, pipeline.HELD_OUT)]
+    folders = [*filter(os.path.isdir, places), *map(os.path.dirname, matches)]
+    return train, _existing(folders, pipeline.HELD_OUT)
 
 
-def _existing(places: Sequence[str | Path], in_folder: str) -> list[str]:
-    files: list[str] = []
+def _existing(places: Sequence[str | Path], pattern: str) -> list[str]:
+    """Returns the local files of the places; in folders, those of the pattern."""
+    files: set[str] = set()
     for place in places:
-        with contextlib.suppress(UserError):
-            files += pipeline.expand_files([place], in_folder=in_folder)
-    return files
+        # An analysis does not wait for a remote system.
+        if not paths.is_remote(place):
+            with contextlib.suppress(UserError):
+                files |= {*pipeline.expand_files([place], in_folder=pattern)}
+    return sorted(files)
 
 
 def _read_records(shards: Sequence[str], limit: int) -> list[np.ndarray]:

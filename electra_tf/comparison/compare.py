@@ -46,7 +46,7 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
 
     jobs = plan.jobs(ready, store)
     if jobs:
-        log(f"{len(jobs)} runs are to be trained or probed; each writes a {LOG}")
+        log(f"runs to train or probe: {len(jobs)}; each writes a {LOG}")
     signal = run_jobs(jobs, store, config.workers, log, write)
     log(write())
     if signal:

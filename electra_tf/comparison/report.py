@@ -65,8 +65,9 @@ class Scores:
     def below(self) -> dict[str, str]:
         """Systems below the threshold, with their mean AUC or gain in nats.
 
-        Rows of older versions have neither metric, and thus no threshold. Electric has
-        none either: even optimal energies cannot separate noise as likely as text.
+        Rows of older versions may lack both metrics; they have no threshold. Electric
+        has none either: even optimal energies cannot tell text from noise that is as
+        likely.
         """
         config, values = self.plan.config, {}
         for system in self.plan.systems:

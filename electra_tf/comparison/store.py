@@ -21,7 +21,7 @@ RESULTS = "results.jsonl"
 SETTINGS = "ladder.json"
 RUNS = "runs"
 ENCODER = "encoder.keras"
-# Fraction of a run after which it is probed. Earlier versions also had lower ones.
+# Fraction of a run after which it is probed. Earlier versions probed earlier, too.
 END = 1.0
 _ABSENT = "(absent)"
 _KEY = ("kind", "system", "seed", "point", "probe")

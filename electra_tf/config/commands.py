@@ -241,8 +241,8 @@ class AnalyzeConfig(Group):
     limit: int = field(1_000, "Maximum rows of text.", min=2)
     errors: tuple[str, ...] = field(
         (),
-        "Sentences with marked errors: M2 (.m2), columns of words and labels, c "
-        "(correct) or i (incorrect), or BLiMP's minimal pairs (.jsonl, or a folder).",
+        "Sentences with marked errors: M2 (.m2); columns of words and labels (c: "
+        "correct, i: incorrect); or BLiMP's minimal pairs (.jsonl, or a folder).",
     )
     tagged: tuple[str, ...] = field(
         (),

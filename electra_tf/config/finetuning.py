@@ -21,6 +21,7 @@ from electra_tf.config.fields import (
     require,
 )
 from electra_tf.config.search import parse_axis
+from electra_tf.errors import UserError
 
 _TAGGING = "task=chunking|ner|pos|tagging"
 _QUESTIONS = "task=squad1|squad2"
@@ -245,8 +246,8 @@ class QuestionAnsweringConfig(Group):
     )
     answerability: Literal["task", "on", "off"] = field(
         "task",
-        "Whether the model predicts if a question has an answer. task: for squad2; the "
-        "original code does so for squad1, too.",
+        "Whether the model predicts if a question has an answer. task: only for "
+        "squad2; the original code does so for squad1, too.",
         only_with=_QUESTIONS,
     )
     null_threshold: float = field(
@@ -430,8 +431,10 @@ class FinetuneConfig:
                 "leave --seeds and --train_fraction out.",
             )
             for number in numbers:
-                # Raises the error of the flag itself if it does not allow the value.
-                self.trying({name: number})
+                try:
+                    self.trying({name: number})
+                except UserError as error:
+                    raise UserError(f"--search: {error}") from error
 
     def trying(self, values: Mapping[str, float]) -> FinetuneConfig:
         """Returns the config of one trial: these values and no search."""

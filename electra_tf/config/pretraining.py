@@ -244,7 +244,7 @@ class GeneratorConfig(Group):
     temperature_steps: int | None = field(
         None,
         "linear: updates until final_temperature; exponential: the time constant, the "
-        "updates after which 37 % of the change are left.",
+        "updates after which 37 % of the change is left.",
         min=1,
         only_with=_SAMPLER,
     )

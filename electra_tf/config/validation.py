@@ -91,8 +91,8 @@ def warnings(
 ) -> dict[str, str]:
     """Returns warnings about allowed flags that are probably a mistake, by flag.
 
-    ``sizes`` are width and depth of the generator relative to the discriminator, by
-    default of the flags. The doctor shows the text after the first ". " as advice.
+    ``sizes`` are width and depth of the generator relative to the discriminator; the
+    default is the flags'. The doctor shows the text after the first ". " as advice.
     """
     messages, generator, training = {}, config.generator, config.training
     rate, hidden_size = config.optimizer.learning_rate, config.encoder.hidden_size

@@ -25,7 +25,8 @@ HUGGING_FACE_FILES = ("model.safetensors", "pytorch_model.bin")
 
 # Keras's format, or float16 weights with Keras's config of the model.
 KERAS, HALVES = ".keras", ".safetensors"
-# Maximum compression ratios. Keras does not compress; float32 hardly compresses.
+# Maximum compression ratios. Keras stores files as they are; float32 weights are
+# hardly compressible.
 _MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
 # Minimum bytes of a weight, and of an HDF5 variable with its header.
 _WEIGHT, _HDF5_VARIABLE = 2, 256
@@ -144,7 +145,7 @@ def check_archive(path: Path) -> dict[str, Any]:
 def check_sizes(
     description: dict[str, Any], held: int, variables: int | None = None
 ) -> None:
-    """Raises ValueError if the layers need over ``held`` bytes or ``variables``.
+    """Raises ValueError if layers need over ``held`` bytes or ``variables`` variables.
 
     ``variables`` defaults to the maximum of an HDF5 file of this size.
     """

@@ -230,7 +230,10 @@ class PretrainingFolder:
         self.check_hash(vocabulary)
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
-        """Saves models; ``halves`` omits an encoder that another network contains."""
+        """Saves models.
+
+        Float16 files (``halves``) omit an encoder that another network contains.
+        """
         suffix = models.HALVES if halves else models.KERAS
         for name, model in by_name.items():
             if not (halves and name == "encoder" and len(by_name) > 1):

@@ -98,6 +98,16 @@ def test_a_run_has_its_own_text(tmp_path):
         places["records"] = [str(tmp_path / records)]
         again = Inspector(tiny_run.save(folder, **places), refuse)
         assert read_text(again, (), 10).counts.nonzero()[0].tolist() == [9]
+    # Held-out records without training records beside them.
+    write_shard(tmp_path / "b" / "held" / "eval-0.tfrecord", [[2, 7, 3]])
+    write_shard(tmp_path / "b" / "train" / "train-0.tfrecord", [[2, 9, 3]])
+    for records in ("b/*/*.tfrecord", "b/held"):
+        saved = tiny_run.save(folder, records=[str(tmp_path / records)])
+        found = read_text(Inspector(saved, refuse), (), 10)
+        assert [row.tolist() for row in found.rows] == [[2, 7, 3]]
+    # Remote records are not read.
+    saved = tiny_run.save(folder, records=["ftp://localhost:9/records"])
+    assert "a small sample" in read_text(Inspector(saved, refuse), (), 10).about
 
 
 def test_text_that_is_none(inspector, tmp_path):
