@@ -47,6 +47,7 @@ def electra(**kwargs):
 
 
 def electric():
+    """Returns an Electric with random values in all variables."""
     model = tiny.two_tower(Electric, vocab=len(TOKENS))
     randomize(model.trainable_variables)
     return model

@@ -70,8 +70,9 @@ def test_probes_are_logistic_regressions():
     assert scores[1] > scores[0] + 0.1
     most = np.bincount(targets[training]).argmax()
     assert baseline == (targets[~training] == most).mean()
-    arguments = states, targets == 2, sentences
-    binary, baseline = representations.probe(*arguments, is_detection=True)
+    binary, baseline = representations.probe(
+        states, targets == 2, sentences, is_detection=True
+    )
     assert baseline == 0.5
     assert 1 > binary[1] > binary[0] > 0.4
     with pytest.raises(ValueError, match="a probe needs two"):

@@ -94,7 +94,11 @@ FORMS = {
     "polars": in_memory(polars.DataFrame),
     "arrow": in_memory(pyarrow.table),
     "columns": in_memory(dict),
-    "rows": in_memory(lambda x: pd.DataFrame(x).to_dict("records")),
+    "rows": in_memory(
+        lambda x: [
+            dict(zip(x, row, strict=True)) for row in zip(*x.values(), strict=True)
+        ]
+    ),
     "dataset": dataset,
     "unbatched": lambda *given: dataset(*given, batched=False),
     "generator": lambda *given: ((PyData(*given)[n] for n in (0, 1)), None),

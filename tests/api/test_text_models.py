@@ -125,10 +125,11 @@ def test_the_default_rate_ends_with_the_call_of_fit(preset):
 def test_the_schedule_restarts_inside_of_other_optimizers(preset, wrapper):
     model = make("TextClassifier", preset)
     schedule = et.training.FitSchedule(0.5)
-    optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=2)
     if wrapper == "float16":
         inner = keras.optimizers.SGD(schedule)
         optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=1.0)
+    else:
+        optimizer = keras.optimizers.SGD(schedule, gradient_accumulation_steps=2)
     model.compile(optimizer, model.loss, run_eagerly=True)
     for _ in range(2):
         assert rates(model, WORDS, LABELS, 1) == [0.5, 0.375, 0.25, 0.125]
@@ -202,8 +203,9 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
     else:
         rows = zip(texts["context"], labels["answer"], labels["start"], strict=True)
         examples = [Question("0", "is it good ?", c, ((a, s),)) for c, a, s in rows]
-    arguments = examples, model.tokenizer, model.max_seq_length
-    rows = task.featurize(*arguments, training=True)
+    rows = task.featurize(
+        examples, model.tokenizer, model.max_seq_length, training=True
+    )
     (found,) = model.preprocess(texts, labels)
     # Padded to the next larger of four lengths.
     length = found[0]["input_ids"].shape[1]

@@ -119,7 +119,7 @@ def test_done_is_done_and_changes_are_refused(table, whole):
     folder, _ = whole
     before = (folder / "results.jsonl").read_bytes()
     output = run(table, folder)
-    assert "runs are left" not in output
+    assert "to train or probe" not in output
     for flag, message in (
         ("--pretrain=--mask_rate=0.3", "electra: --mask_rate was 0.15, now 0.3"),
         ("--budget=electra:40", "electra: --num_train_steps was 30, now 40"),

@@ -1,3 +1,5 @@
+"""Commands and user code raise no warning under ``-W error``."""
+
 import pytest
 
 from tests.golden.commands import python

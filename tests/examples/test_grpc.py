@@ -45,8 +45,8 @@ def test_strings_are_answered_as_the_model_does(served):
     labels = [label.decode() for label in tf.make_ndarray(found["label"])]
     assert labels == [answer["label"] for answer in expected]
     probabilities = tf.make_ndarray(found["probability"])
-    expected = [answer["probability"] for answer in expected]
-    np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
+    wanted = [answer["probability"] for answer in expected]
+    np.testing.assert_allclose(probabilities, wanted, rtol=1e-5)
 
 
 def test_ids_are_answered_too(served):

@@ -78,9 +78,14 @@ def test_requests_that_are_not_texts_are_the_clients_mistake(served, body):
 def request(app, messages, headers=()):
     """Posts a body; returns the status and the number of messages read."""
     statuses, waiting = [], iter(messages)
-    scope = {"type": "http", "method": "POST", "query_string": b""}
-    scope |= {"path": "/predict", "raw_path": b"/predict"}
-    scope["headers"] = [(b"content-type", b"application/json"), *headers]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/predict",
+        "raw_path": b"/predict",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), *headers],
+    }
     read = []
 
     async def receive():

@@ -1,3 +1,5 @@
+"""Simulated n-best lists against brute force."""
+
 import itertools
 import json
 import sys

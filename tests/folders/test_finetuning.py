@@ -46,9 +46,13 @@ def test_a_task_that_is_not_the_models(mood, tmp_path, change, said):
 def test_results_that_no_run_has_written(mood, tmp_path):
     home = FinetuningFolder(shutil.copytree(mood, tmp_path / "copy"))
     over_seeds = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
-    good = {"main_split": "eval", "main_metric": "accuracy", "exported_seed": 0}
-    good["summary"] = {"eval": {"accuracy": over_seeds}}
-    good["seeds"] = [{"seed": 0, "scores": SCORES, "failure": ""}]
+    good = {
+        "main_split": "eval",
+        "main_metric": "accuracy",
+        "exported_seed": 0,
+        "summary": {"eval": {"accuracy": over_seeds}},
+        "seeds": [{"seed": 0, "scores": SCORES, "failure": ""}],
+    }
     path = home.path / "results.json"
     path.write_text(json.dumps(good))
     assert "| accuracy | 90.00 |" in task_facts(home)

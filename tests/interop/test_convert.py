@@ -284,7 +284,6 @@ def test_mistakes_are_refused(finished, tmp_path):
     file.write_text("text")
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     hub, lone = "--format=hugging_face", "--only=discriminator"
-    formats = "--float16 needs --format=electra_tf or hugging_face"
     for source, flags, message in (
         ("/nothing/here", [], "is not a folder or checkpoint"),
         (tmp_path, [], "not in a known format (electra_tf, "),
@@ -297,7 +296,11 @@ def test_mistakes_are_refused(finished, tmp_path):
         (finished, ["--num_heads=2"], "does not need --num_heads"),
         (finished, ["--generator=/x"], "does not need --generator"),
         (equal, ["--generator=/x", lone], f"--generator cannot be used with {lone}"),
-        (equal, ["--format=google_tf1", "--float16"], formats),
+        (
+            equal,
+            ["--format=google_tf1", "--float16"],
+            "--float16 needs --format=electra_tf or hugging_face",
+        ),
         (equal, ["--push_to_hub=me/mine"], hub),
         (equal, ["--push_to_hub=mine", hub], "owner/name"),
         (equal, ["--private"], "--push_to_hub"),

@@ -20,8 +20,15 @@ from tests.interop.models import (
 from tests.reference import google_tf1 as reference
 
 VOCAB_FILE = GOLDEN / "projected" / "vocab.txt"
-SIZES = {"vocab": 35, "positions": 16, "segments": 2, "embedding": 8}
-SIZES |= {"hidden": 16, "layers": 2, "intermediate": 24}
+SIZES = {
+    "vocab": 35,
+    "positions": 16,
+    "segments": 2,
+    "embedding": 8,
+    "hidden": 16,
+    "layers": 2,
+    "intermediate": 24,
+}
 # Like small, base and large: they differ in projections and numbers of heads.
 CASES = {
     "small": (SIZES, {"hidden": 12, "intermediate": 20}),

@@ -24,8 +24,15 @@ from tests.tasks import common
 TEXTS = ["the movie is good", "a bad book .", "it was awful", "the song is great !"]
 WORDS = ("the", "chef", "cook", "##ed", "meal", "cafe", ".", "A", "B")
 TOKENS = (*SPECIAL_TOKENS, *WORDS)
-SIZES = {"vocab_size": len(TOKENS), "max_sequence_length": 12, "embedding_dim": 8}
-SIZES |= {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
+SIZES = {
+    "vocab_size": len(TOKENS),
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "embedding_dim": 8,
+    "intermediate_dim": 24,
+    "max_sequence_length": 12,
+}
 INPUTS = {
     "token_ids": np.array([[2, 5, 6, 7, 3, 0], [2, 9, 3, 10, 11, 3]], "int32"),
     "segment_ids": np.array([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]], "int32"),
@@ -73,6 +80,7 @@ def encoder_of(model):
 
 
 def with_exact_gelu(model):
+    """Replaces the backbone's approximate GELU with the exact one."""
     exact = functools.partial(keras.activations.gelu, approximate=False)
     for layer in model.transformer_layers:
         layer._feedforward_intermediate_dense.activation = exact

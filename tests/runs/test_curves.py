@@ -32,7 +32,7 @@ def test_panels_show_the_values_in_their_units(metrics):
     figure = curves._figure(files.read_json_lines(metrics), baselines, metrics)
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
     titles = "Total loss, Generator accuracy, Discriminator quality, Learning rate"
-    assert ", ".join(panels) == titles
+    assert list(panels) == titles.split(", ")
     accuracy = panels["Generator accuracy"]
     assert accuracy.get_ylabel() == "% of masked tokens"
     top1, held_out = accuracy.lines[:2]
@@ -54,7 +54,7 @@ def test_objectives_that_predict_tokens_have_panels(tmp_path):
     figure = curves._figure(files.read_json_lines(log.path), {}, log.path)
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
     titles = "Prediction loss, Predicted tokens, Sentence loss, Sentence level"
-    assert ", ".join(panels) == titles
+    assert list(panels) == titles.split(", ")
     np.testing.assert_allclose(panels["Predicted tokens"].lines[0].get_ydata(), 50)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from electra_tf import cli, files
+from electra_tf import cli
 from electra_tf.api.text_models import TextClassifier
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
@@ -61,8 +61,8 @@ def test_a_run_learns_and_reports_every_epoch(finished):
     assert results["failed_seeds"] == []
     assert any(line.startswith("eval, main score accuracy") for line in said)
     # A row with the held-out scores and a line per epoch.
-    rows = files.read_json_lines(folder / "metrics.jsonl")
-    rows = [row for row in rows if "epoch" in row]
+    logged = [*map(json.loads, (folder / "metrics.jsonl").open())]
+    rows = [row for row in logged if "epoch" in row]
     expected = [(seed, n, 4 * n) for seed in (0, 1) for n in range(1, 9)]
     assert [(row["seed"], row["epoch"], row["step"]) for row in rows] == expected
     for seed, row in zip(results["seeds"], (rows[7], rows[15]), strict=True):
@@ -87,7 +87,7 @@ def test_a_run_leaves_everything(finished):
     assert names - set(OUTPUTS) == {".lock"}
     assert (folder / "labels.txt").read_text() == "neg\npos\n"
     assert len((folder / "predictions.tsv").read_text().splitlines()) == 21
-    logged = files.read_json_lines(folder / "metrics.jsonl")
+    logged = [*map(json.loads, (folder / "metrics.jsonl").open())]
     assert any({"seed", "step", "loss", "learning_rate"} <= set(row) for row in logged)
     assert isinstance(keras.saving.load_model(folder / "model.keras"), keras.Model)
     written = json.loads((folder / "config.json").read_text())

@@ -67,8 +67,9 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
         return fitted[0]
 
     monkeypatch.setattr(frozen, "fit", kept)
-    arguments = pretrained, "classification", train, test
-    report, folder, said = run_tables(tmp_path, *arguments)
+    report, folder, said = run_tables(
+        tmp_path, pretrained, "classification", train, test
+    )
     # Layers are standardized over the training data, then mixed.
     scalers = []
 
@@ -116,8 +117,10 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
 def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):
     stars, examples = {"neg": 3.0, "pos": 5.0}, common.sentiment(40)
     labeled = [dataclasses.replace(e, label=stars[e.label]) for e in examples]
-    arguments = pretrained, "regression", labeled, labeled[:20]
-    report, _, _ = run_tables(tmp_path, *arguments, init="random", seeds=2)
+    dev = labeled[:20]
+    report, _, _ = run_tables(
+        tmp_path, pretrained, "regression", labeled, dev, init="random", seeds=2
+    )
     assert [seed["seed"] for seed in report["seeds"]] == [0, 1]
     first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
     assert first != second

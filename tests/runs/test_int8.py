@@ -33,8 +33,8 @@ def test_a_loss_above_the_limit_is_refused(values, tmp_path):
     rows = job.data.rows["eval"]
     file, report = tmp_path / "model.onnx", {}
     answers = np.stack([np.logical_not(RIGHT), RIGHT], axis=1).astype(np.float32)
-    ids = (tuple(rows.inputs["input_ids"][row]) for row in range(len(RIGHT)))
-    by_ids = dict(zip(ids, RIGHT, strict=True))
+    keys = (tuple(rows.inputs["input_ids"][row]) for row in range(len(RIGHT)))
+    by_ids = dict(zip(keys, RIGHT, strict=True))
 
     def run(inputs):
         ids = [row[row > 0] for row in inputs["input_ids"]]

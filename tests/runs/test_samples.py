@@ -1,3 +1,5 @@
+"""Text samples of every kind of prediction."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

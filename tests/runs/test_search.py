@@ -208,8 +208,8 @@ def test_without_the_package_a_line_says_what_to_install(monkeypatch):
 @pytest.fixture(scope="module")
 def values(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("moods")
-    data, other = common.sentiment(20, offset=50), {"pos": "neg", "neg": "pos"}
-    wrong = [dataclasses.replace(e, label=other[e.label]) for e in data]
+    examples, other = common.sentiment(20, offset=50), {"pos": "neg", "neg": "pos"}
+    wrong = [dataclasses.replace(e, label=other[e.label]) for e in examples]
     data = {"train": 50, "dev": 20, "wrong": table(folder / "wrong.csv", wrong)}
     recipe = {"epochs": 2.0, "train_batch_size": 16, "learning_rate": 1e-3}
     recipe["search"] = ("learning_rate=1e-3:1e-2", "epochs=2/3", "seed")

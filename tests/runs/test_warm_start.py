@@ -189,9 +189,14 @@ def test_a_damaged_file_is_named(tmp_path):
         warm_start.load(str(tmp_path / "nothing"), tiny.electra())
 
 
-SIZES = {"num_layers": 2, "hidden_size": 768, "num_heads": 12}
-SIZES |= {"intermediate_size": 3072, "embedding_size": 768}
-SIZES |= {"generator_hidden_size": 0.33333}
+SIZES = {
+    "num_layers": 2,
+    "hidden_size": 768,
+    "num_heads": 12,
+    "intermediate_size": 3072,
+    "embedding_size": 768,
+    "generator_hidden_size": 0.33333,
+}
 
 
 def config(init_from, **flags):
@@ -339,8 +344,11 @@ def test_sizes_come_with_the_weights_unless_flags_set_them(tmp_path):
     # A flag at its default value is still an explicit flag.
     flags = ("--num_layers=12", "--generator_hidden_size=0.25")
     given = warm_start.completed(parse(f"--init_from={folder}", *flags), said.append)
-    message = "num_layers is 3 there and 12 here; generator_hidden_size is 0.5 there"
-    with pytest.raises(ValueError, match=f"{message} and 0.25 here"):
+    message = (
+        "num_layers is 3 there and 12 here; "
+        "generator_hidden_size is 0.5 there and 0.25 here"
+    )
+    with pytest.raises(ValueError, match=message):
         warm_start.check(given)
     # Records set the casing; a lone discriminator has no generator settings.
     records = parse(f"--init_from={folder}", "--records=x")

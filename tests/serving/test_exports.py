@@ -28,8 +28,13 @@ OUTPUTS = {
     "multilabel": {"logits", "probabilities", "predicted"},
     "regression": {"logits", "score"},
     "tagging": {"logits", "probabilities"},
-    "squad2": {"null_logits", "start_index", "end_index"}
-    | {"start_log_probs", "end_log_probs"},
+    "squad2": {
+        "start_index",
+        "start_log_probs",
+        "end_index",
+        "end_log_probs",
+        "null_logits",
+    },
 }
 
 
@@ -160,7 +165,7 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
         return numpy({**inputs, "segment_ids": np.roll(inputs["segment_ids"], 1, 1)})
 
     assert module.difference(other) > 1e-3
-    arguments = module, other, b"", str(tmp_path / "m.onnx"), "float32"
+    path = str(tmp_path / "m.onnx")
     with pytest.raises(ValueError, match="differs from the Keras model"):
-        serving._checked(*arguments, lambda run: None)
+        serving._checked(module, other, b"", path, "float32", lambda run: None)
     assert not list(tmp_path.iterdir())

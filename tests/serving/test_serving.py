@@ -141,8 +141,9 @@ def test_three_signatures_agree_on_hard_strings(exported):
 def test_another_precision_is_exported_and_measured(exported, tmp_path):
     task, model, path = exported
     halves = str(tmp_path / "bfloat16")
-    arguments = model, task, common.tokenizer(), halves, LENGTH
-    reported = serving.export_saved_model(*arguments, "bfloat16")
+    reported = serving.export_saved_model(
+        model, task, common.tokenizer(), halves, LENGTH, "bfloat16"
+    )
     found = []
     for each in (path, halves):
         loaded = tf.saved_model.load(each)

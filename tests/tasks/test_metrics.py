@@ -16,13 +16,12 @@ def coded(request):
 def test_classification_scores_agree_with_scikit_learn(coded):
     """Pitfall 42."""
     labels, found, _ = coded
-    peers = sklearn.metrics
-    expected = peers.matthews_corrcoef(labels, found)
-    assert metrics.matthews_correlation(labels, found) == pytest.approx(expected)
-    expected = peers.f1_score(labels, found, average="macro")
-    assert metrics.macro_f1(labels, found) == pytest.approx(expected)
-    expected = peers.f1_score(labels == 1, found == 1)
-    assert metrics.f1(labels, found) == pytest.approx(expected)
+    matthews = sklearn.metrics.matthews_corrcoef(labels, found)
+    assert metrics.matthews_correlation(labels, found) == pytest.approx(matthews)
+    macro = sklearn.metrics.f1_score(labels, found, average="macro")
+    assert metrics.macro_f1(labels, found) == pytest.approx(macro)
+    positive = sklearn.metrics.f1_score(labels == 1, found == 1)
+    assert metrics.f1(labels, found) == pytest.approx(positive)
 
 
 def test_constant_predictions_score_zero_and_not_nan():
@@ -39,10 +38,10 @@ def test_correlations_agree_with_scipy_also_with_ties(seed):
     rng = np.random.default_rng(seed)
     labels = np.round(rng.random(50) * 5, 1)
     found = np.round(labels + rng.normal(size=50), 1)
-    expected = scipy.stats.pearsonr(labels, found).statistic
-    assert metrics.pearson(labels, found) == pytest.approx(expected)
-    expected = scipy.stats.spearmanr(labels, found).statistic
-    assert metrics.spearman(labels, found) == pytest.approx(expected)
+    pearson = scipy.stats.pearsonr(labels, found).statistic
+    assert metrics.pearson(labels, found) == pytest.approx(pearson)
+    spearman = scipy.stats.spearmanr(labels, found).statistic
+    assert metrics.spearman(labels, found) == pytest.approx(spearman)
 
 
 @pytest.mark.parametrize("score", [metrics.pearson, metrics.spearman])

@@ -1,3 +1,5 @@
+"""Scores against the official SQuAD scripts and seqeval."""
+
 import json
 import os
 from pathlib import Path

@@ -298,7 +298,7 @@ def test_files_are_in_the_official_layouts(tmp_path):
     data = [question("ab cd", "ab", name="x"), question("ab cd", name="y")]
     answers = [Answer("ab", null_odds=-4.0), Answer("ab", null_odds=1.0)]
     task().write(answers, data, str(tmp_path / "predictions_dev.tsv"))
-    read = {path.stem: json.loads(path.read_bytes()) for path in tmp_path.iterdir()}
+    read = {x.stem: json.loads(x.read_text("utf-8")) for x in tmp_path.iterdir()}
     assert read == {
         "predictions_dev": {"x": "ab", "y": "ab"},
         "null_odds_dev": {"x": -4.0, "y": 1.0},

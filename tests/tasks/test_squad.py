@@ -92,6 +92,6 @@ def test_official_names_come_before_short_ones(tmp_path):
 
 
 def test_silence_is_best_when_all_answers_are_wrong():
-    wrong = np.array([True, False, False]), np.full(3, True)
-    found = best_threshold(np.zeros(3), np.zeros(3), *wrong)
+    answerable, given = np.array([True, False, False]), np.full(3, True)
+    found = best_threshold(np.zeros(3), np.zeros(3), answerable, given)
     assert found == (pytest.approx(2 / 3), 0.0)
