@@ -108,6 +108,12 @@ def warnings(
             f"phase (num_train_steps is {config.run.num_train_steps}): the rate never "
             "peaks. Lower --warmup_steps; the paper has 1 % to 2.5 % of the steps."
         )
+    start, steps = training.adversarial_start, config.run.num_train_steps
+    if start >= steps:
+        messages["adversarial_start"] = (
+            f"adversarial_start {start} leaves no adversarial update "
+            f"(num_train_steps is {steps}). Lower --adversarial_start."
+        )
     width, depth = sizes or (
         generator.generator_hidden_size,
         generator.generator_layers,

@@ -108,7 +108,7 @@ def pretraining_dataset(
 
     Raises:
         ValueError: if no file matches, all files are empty, a file has other records, a
-            required manifest is missing, or ``seed`` is negative.
+            required manifest is missing, or a number is too small.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
@@ -120,8 +120,14 @@ def pretraining_dataset(
         >>> batch["masked_input_ids"].shape, batch["masked_lm_ids"].shape
         (TensorShape([4, 8]), TensorShape([4, 1]))
     """
-    if seed < 0:
-        raise UserError(f"seed must be at least 0, got {seed}")
+    for name, value, least in (
+        ("seed", seed, 0),
+        ("start_batch", start_batch, 0),
+        ("batch_size", batch_size, 1),
+        ("mask_variants", 1 if mask_variants is None else mask_variants, 1),
+    ):
+        if value < least:
+            raise UserError(f"{name} must be at least {least}, got {value}")
     counts = count_all(set(expand_files(files)))
     if masking is None or sep_id is None:
         manifest = records.read_manifest(os.path.dirname(next(iter(counts))))

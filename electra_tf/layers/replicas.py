@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.layers.randomness import at_row, fold_in
 
 
@@ -67,6 +68,12 @@ class DistributedFit:
         Keras averages the first batch over replicas to infer shapes, which fails for
         unequal batches and under MultiWorkerMirroredStrategy.
         """
+        scales = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
+        if scales and self.distribute_strategy.num_replicas_in_sync > 1:
+            raise UserError(
+                "float16 works on one device only: Keras's loss scaling looks for "
+                "overflow in the gradients of one replica. Use mixed_bfloat16."
+            )
         with self.distribute_strategy.scope():
             if self.optimizer is not None and not self.optimizer.built:
                 self.optimizer.build(self.trainable_variables)

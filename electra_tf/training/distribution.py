@@ -67,8 +67,8 @@ def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:
     """Raises UserError if the workers of a job begin after different steps."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
-    own = tf.constant(step, tf.int64)
-    sums = strategy.run(all_replicas_sum, [own])
+    # In the function: some strategies do not multiply a tensor that replicas share.
+    sums = strategy.run(lambda: all_replicas_sum(tf.constant(step, tf.int64)))
     total = int(strategy.experimental_local_results(sums)[0])
     if total != step * strategy.num_replicas_in_sync:
         raise UserError(

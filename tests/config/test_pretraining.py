@@ -159,6 +159,13 @@ def test_base_with_the_small_learning_rate_is_questioned():
     assert not warnings(parse(f"--flagfile={CONFIGS / 'small.cfg'}"))
 
 
+def test_a_late_adversarial_start_is_questioned():
+    flags = ["--training=reinforce", "--num_train_steps=50", "--warmup_steps=5"]
+    assert not warnings(parse(*flags, "--adversarial_start=49"))
+    (text,) = warnings(parse(*flags, "--adversarial_start=50")).values()
+    assert "no adversarial update" in text
+
+
 def test_large_generators_are_questioned():
     full = ["--generator_hidden_size=1"]
     for flags in ([], ["--objective=electra_15"]):

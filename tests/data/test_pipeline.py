@@ -117,6 +117,13 @@ def test_evaluation_reads_once_in_order_and_fills_with_empty_rows(files):
     assert last["input_ids"].shape == (4, LENGTH)
 
 
+def test_workers_share_each_batch(files):
+    """By file, workers would read other batches than one device."""
+    dataset = pretraining_dataset(files, batch_size=4, masking=masking(), sep_id=SEP)
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    assert policy == tf.data.experimental.AutoShardPolicy.DATA
+
+
 def test_segments_change_after_the_first_separator():
     ids = tf.constant([[CLS, 9, SEP, 8, 7, SEP, PAD], [CLS, 9, 9, 9, SEP, PAD, PAD]])
     segments = derive_inputs(ids, tf.cast(ids != PAD, tf.int32), SEP)["segment_ids"]
@@ -159,9 +166,14 @@ def test_records_that_are_not_utf8_are_refused(tmp_path):
         stream(path, 1)
 
 
-def test_a_negative_seed_is_refused(files):
-    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
-        stream(files, 1, seed=-1)
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("seed", 0), ("start_batch", 0), ("batch_size", 1), ("mask_variants", 1)],
+)
+def test_numbers_that_are_too_small_are_refused(files, name, least):
+    wrong = {name: least - 1}
+    with pytest.raises(ValueError, match=f"{name} must be at least {least}, got"):
+        stream(files, 1, **wrong)
 
 
 def test_an_error_about_something_else_passes():

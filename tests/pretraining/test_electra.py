@@ -131,7 +131,7 @@ class Noisy(Scale):
     """Draws one number per row, as dropout and samplers do."""
 
     def compute_losses(self, batch, totals, *, seed, training):
-        draws = uniform(seed, batch["input_ids"].shape)
+        draws = uniform(seed, batch["input_ids"].shape) + (0 if training else 1)
         batch = {**batch, "input_ids": draws}
         return super().compute_losses(batch, totals, seed=seed, training=training)
 
@@ -141,15 +141,35 @@ def test_draws_and_means_do_not_depend_on_the_split(devices, micro_batches):
     """A row's draws follow seed, step and the row's number in the whole batch."""
     with cpus(devices).scope():
         model = Noisy(seed=7, gradient_accumulation_steps=micro_batches)
-        model.compile(optimizer=keras.optimizers.SGD(0.5))
+        # Momentum, almost none, for the slots that the strategy must hold.
+        optimizer = keras.optimizers.SGD(0.5, momentum=1e-9)
+        if devices == 1:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        model.compile(optimizer=optimizer)
     first, second = numpy_batches(2)
-    model.fit(tiny.dataset(2), verbose=0, shuffle=False)
+    # Of unknown length, so that a third step begins and fails.
+    data = tiny.dataset(2).filter(lambda batch: True)
+    model.fit(data, verbose=0, shuffle=False)
+    assert int(model.step.numpy()) == 2
     expected = 1.0
     for step, batch in enumerate((first, second)):
         seed = fold_in(tf.constant([7, step]), 0)
         mask = batch["input_mask"]
         expected -= 0.5 * (uniform(seed, mask.shape) * mask).numpy().sum() / mask.sum()
     assert float(model.scale.numpy()) == pytest.approx(expected, rel=1e-5)
+    draws = uniform(model.test_seed(second), mask.shape).numpy() + 1
+    expected *= (draws * mask).sum() / mask.sum()
+    found = model.evaluate(tiny.dataset(2).skip(1), verbose=0)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_loss_scaling_needs_one_device():
+    """Keras looks for overflow on the first replica alone."""
+    with cpus(2).scope():
+        model = Scale()
+        model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
+    with pytest.raises(ValueError, match="float16 works on one device only"):
+        model.fit(tiny.dataset(1), verbose=0, shuffle=False)
 
 
 def test_labels_and_sample_weights_are_refused():
