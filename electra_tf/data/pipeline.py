@@ -130,7 +130,14 @@ def pretraining_dataset(
             raise UserError(f"{name} must be at least {least}, got {value}")
     counts = count_all(set(expand_files(files)))
     if masking is None or sep_id is None:
-        manifest = records.read_manifest(os.path.dirname(next(iter(counts))))
+        folders = [*dict.fromkeys(map(os.path.dirname, counts))]
+        manifest = records.read_manifest(folders[0])
+        known = [f for f in folders if paths.exists(os.path.join(f, records.MANIFEST))]
+        if len({records.read_manifest(f).vocabulary["sha256"] for f in known}) > 1:
+            raise UserError(
+                f"The records in {', '.join(folders)} were built with different "
+                "vocabularies: read one folder, or rebuild them with one vocabulary."
+            )
         masking = masking or masking_for(manifest)
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
     # The original builder writes empty shards for small corpora.

@@ -94,6 +94,8 @@ class AdamW(keras.optimizers.Optimizer):
         self.epsilon = epsilon
         self.bias_correction = bias_correction
         self.clip_norm = clip_norm
+        if isinstance(exclude_from_weight_decay, str):
+            exclude_from_weight_decay = [exclude_from_weight_decay]
         # Not ``exclude_from_weight_decay``, which is a method of the base class.
         self._no_decay_patterns = tuple(exclude_from_weight_decay)
         self.learning_rate_multipliers = _by_path(learning_rate_multipliers)

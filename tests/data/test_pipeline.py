@@ -7,8 +7,9 @@ import tensorflow as tf
 from electra_tf.data import pipeline, records
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.pipeline import expand_files, pretraining_dataset
+from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.features import PRETRAINING, derive_inputs, tensor_specs
-from tests.data.common import original_record
+from tests.data.common import original_record, save_manifest
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 LENGTH, VOCAB = 16, 200
@@ -122,6 +123,20 @@ def test_workers_share_each_batch(files):
     dataset = pretraining_dataset(files, batch_size=4, masking=masking(), sep_id=SEP)
     policy = dataset.options().experimental_distribute.auto_shard_policy
     assert policy == tf.data.experimental.AutoShardPolicy.DATA
+
+
+def test_folders_with_different_vocabularies_are_refused(tmp_path):
+    folders = []
+    for name, word in (("a", "one"), ("b", "one"), ("c", "two")):
+        folder = tmp_path / name
+        folder.mkdir()
+        folders.append(str(folder))
+        shard = records.write_shard(folder / "train-0.tfrecord", [[CLS, 5, SEP]] * 9)
+        vocabulary = Vocabulary([*SPECIAL_TOKENS, word])
+        save_manifest(folder, vocabulary, [shard], max_seq_length=8)
+    assert pretraining_dataset(folders[:2], batch_size=4)
+    with pytest.raises(ValueError, match="built with different vocabularies"):
+        pretraining_dataset(folders, batch_size=4)
 
 
 def test_segments_change_after_the_first_separator():

@@ -94,9 +94,10 @@ def test_zero_gradients_shrink_exactly_the_decayed_variables():
     np.testing.assert_allclose(np.array(model.trainable_variables[0]), 0.95)
 
 
-def test_patterns_and_the_inherited_exclusion_both_count():
+@pytest.mark.parametrize("patterns", [("k*",), "k*"])
+def test_patterns_and_the_inherited_exclusion_both_count(patterns):
     variables = make_variables()
-    optimizer = AdamW(0.5, weight_decay=0.1, exclude_from_weight_decay=("k*",))
+    optimizer = AdamW(0.5, weight_decay=0.1, exclude_from_weight_decay=patterns)
     optimizer.exclude_from_weight_decay(var_list=[variables[1]])
     before = values(variables)
     optimizer.apply([tf.zeros(s) for s in SHAPES], variables)
