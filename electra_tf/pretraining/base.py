@@ -161,7 +161,7 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
 
     def _accumulated_gradients(
         self, batch: Batch, totals: Batch, seed: tf.Tensor
-    ) -> list[tf.Tensor]:
+    ) -> list[tf.Tensor | None]:
         """Sums the gradients of micro-batches, with the memory of a single one."""
         count = self.gradient_accumulation_steps
         rows = batch["input_ids"].shape[0]
@@ -176,15 +176,20 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
             for name, value in batch.items()
         }
 
+        unused: set[int] = set()
+
         def add_one(
             index: tf.Tensor, sums: list[tf.Tensor]
         ) -> tuple[tf.Tensor, list[tf.Tensor]]:
             micro_batch = {name: value[index] for name, value in micro_batches.items()}
             own = at_row(seed, seed[2] + index * size)
             gradients = self._gradients(micro_batch, totals, own)
+            pairs = [*zip(sums, gradients, strict=True)]
+            unused.update(i for i, (_, g) in enumerate(pairs) if g is None)
             # Dense, because sparse embedding gradients have no fixed shape.
-            dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-            return index + 1, [s + g for s, g in zip(sums, dense, strict=True)]
+            return index + 1, [
+                s if g is None else s + tf.convert_to_tensor(g) for s, g in pairs
+            ]
 
         zeros = [tf.zeros(v.shape, v.dtype) for v in self.trainable_variables]
         _, sums = tf.while_loop(
@@ -194,7 +199,8 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
             maximum_iterations=count,
             parallel_iterations=1,
         )
-        return sums
+        # As without accumulation: the optimizer leaves these variables alone.
+        return [None if i in unused else total for i, total in enumerate(sums)]
 
 
 def _unpack(data: Batch | tuple) -> Batch:

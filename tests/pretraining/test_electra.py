@@ -163,6 +163,17 @@ def test_draws_and_means_do_not_depend_on_the_split(devices, micro_batches):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_variable_outside_of_the_loss_stays(micro_batches):
+    model = Scale(gradient_accumulation_steps=micro_batches)
+    other = model.add_weight(name="kernel", initializer="ones")
+    model.compile(et.training.AdamW(0.1, weight_decay=0.5))
+    model.fit(tiny.dataset(1), verbose=0, shuffle=False)
+    assert float(model.scale) < 1
+    assert float(other) == 1
+
+
 def test_loss_scaling_needs_one_device():
     """Keras looks for overflow on the first replica alone."""
     with cpus(2).scope():
