@@ -3,10 +3,13 @@ import importlib
 import random
 
 import fsspec
+import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from fsspec.spec import AbstractBufferedFile
+from pyarrow import parquet
 
 from electra_tf.data import corpora, tables
 from electra_tf.data.corpora import open_corpus
@@ -67,7 +70,11 @@ def test_compressed_text_reads_as_the_plain_file(suffix, write):
     whole = path.read_bytes()
     path.write_bytes(whole + whole)  # Compressed in two parts.
     assert documents(path) == documents(write("b.txt", text * 2))
-    for content in (whole[:-12], whole[: len(whole) // 2], b"not compressed at all"):
+    damaged = [whole[:-12], whole[: len(whole) // 2], b"not compressed at all"]
+    if suffix != ".xz":
+        # The module `bz2` would ignore the second part and all after it.
+        damaged.append(whole + b"?" + whole[1:] + whole)
+    for content in damaged:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"a\.txt\{suffix}: cannot be unpacked"):
             documents(path)
@@ -263,6 +270,15 @@ def test_remote_patterns(monkeypatch):
 def test_unreadable_files_are_named(name, content, message, write):
     with pytest.raises(ValueError, match=rf"a\.\w+[,:] {message}"):
         documents(write(name, content))
+
+
+def test_a_parquet_file_that_is_not_utf8_is_named(tmp_path):
+    buffers = np.array([0, 3, 6], np.int32), b"abc\xff\xfez"
+    column = pa.StringArray.from_buffers(2, *map(pa.py_buffer, buffers))
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"text": column}), path)
+    with pytest.raises(ValueError, match=r"not a whole Parquet file .'utf-8' codec"):
+        documents(path)
 
 
 def test_characters_that_text_files_cannot_hold_are_replaced(write):

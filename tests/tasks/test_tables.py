@@ -93,6 +93,11 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.csv", "texts,label\nt,x\n", "no column 'text'. Did you mean texts"),
         ("a.csv", "text,topic\nt,x\n", "no column 'label'.*text, topic.*--label"),
         ("a.csv", "text,label\nt,\n", r"line 2: the label \(column label\) is empty"),
+        (
+            "a.tsv",
+            "text\tlabel\n\n\t\n",
+            r"line 3: the label \(column label\) is empty",
+        ),
         ("a.csv", "text,label\nt,x,y\n", "line 2: 3 cells.*2 columns"),
         ("a.csv", "text,text\nt,x\n", "twice"),
         ("a.jsonl", '{"text": "t", "label": NaN}', "line 1: NaN in column label is"),
