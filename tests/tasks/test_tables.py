@@ -52,6 +52,13 @@ def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
         labels(wrong, kind="multilabel", label=("a", "b"))
 
 
+def test_a_column_is_not_read_twice():
+    """A label among the texts would give perfect scores."""
+    for text, label in ((("text", "label"), ("label",)), (("a", "a"), ("label",))):
+        with pytest.raises(ValueError, match=r"--text and --label name .* twice"):
+            source("x.csv", text=text, label=label)
+
+
 def test_labels_are_names_whatever_is_around_them(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,a \nu, a\nv,a\nw,b c\n")
     assert labels(path) == ["a", "a", "a", "b c"]
