@@ -1,6 +1,9 @@
 import csv
+import errno
 import importlib
+import os
 import random
+from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -108,6 +111,26 @@ def test_links_and_repeated_files_are_read_once(write, tmp_path):
     for folder in (corpus, other):
         (folder / "loop").symlink_to(corpus)
     assert documents(corpus) == [["plain"], ["linked"]]
+
+
+def test_broken_links_and_unreadable_folders_are_named(write, tmp_path, monkeypatch):
+    def scandir(path):
+        if Path(path).name == "b":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    write("a.txt", "text")
+    write("b/c.txt", "unreadable")
+    (tmp_path / "d.txt").symlink_to(tmp_path / "moved.txt")
+    for spec, names in (
+        (tmp_path, [f"{tmp_path}/b (Permission denied)"]),
+        (tmp_path / "*.txt", []),
+    ):
+        said = []
+        assert documents(spec, log=said.append) == [["text"]]
+        assert all(name in said[0] for name in (*names, "d.txt (broken link)"))
 
 
 def test_outputs_are_left_out_of_folders_and_patterns(write, tmp_path):
