@@ -221,6 +221,9 @@ def _parse(
         if name not in removed and name.removeprefix("no") not in removed:
             raise
         raise UserError(f"--{name} is no longer a flag: leave it out.") from error
+    except ValueError as error:
+        # Absl's error for --noNAME=VALUE.
+        raise UserError(f"{error}: write --NAME=VALUE or --noNAME.") from error
     flat = {
         leaf.name: _at_home(values[name].value)
         for name, leaf in own.items()

@@ -136,10 +136,14 @@ def open_new(path: AnyPath, mode: str = "w") -> Iterator[IO]:
 
 
 def check_new(*paths: AnyPath | None, overwrite: bool) -> None:
-    """Raises ValueError if an output file exists, unless ``overwrite``."""
-    for path in paths:
-        if path and os.path.exists(path) and not overwrite:
+    """Raises ValueError if a file exists (unless ``overwrite``), or is unwritable."""
+    for path in filter(None, paths):
+        if os.path.exists(path) and not overwrite:
             raise UserError(f"{path} exists: pass --overwrite to replace it.")
+        # Before the work: the first folder above that exists must take new files.
+        above = next(each for each in Path(path).absolute().parents if each.exists())
+        if os.path.isdir(path) or not (above.is_dir() and os.access(above, os.W_OK)):
+            raise UserError(f"{path} cannot be written: name a file in another folder.")
 
 
 def write_text(path: AnyPath, text: str) -> None:

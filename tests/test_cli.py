@@ -68,6 +68,7 @@ def test_every_kind_of_flag_is_read():
         ("--mode=medium", "fast"),
         ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
         ("--nonot_one", "--nonot_one cannot be used with --name=one"),
+        ("--nocase=false", "does not take an argument: write --NAME=VALUE"),
         ("stray", "unexpected arguments"),
         ("--flagfile=configs/smal.cfg", "Did you mean configs/small.cfg"),
     ],

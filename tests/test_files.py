@@ -27,6 +27,17 @@ def test_a_file_appears_when_the_block_ends(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_outputs_that_cannot_be_written_are_named_before_the_work(tmp_path):
+    files.check_new(tmp_path / "deep" / "new.txt", None, overwrite=False)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="file exists: pass --overwrite"):
+        files.check_new(tmp_path / "file", overwrite=False)
+    files.check_new(tmp_path / "file", overwrite=True)
+    for path in (tmp_path, tmp_path / "file" / "x" / "new.txt"):
+        with pytest.raises(ValueError, match="cannot be written"):
+            files.check_new(path, overwrite=True)
+
+
 def test_lone_surrogates_do_not_prevent_writing(tmp_path):
     files.write_text(tmp_path / "file.txt", "half \ud83d, whole \U0001f600\n")
     written = (tmp_path / "file.txt").read_text("utf-8")

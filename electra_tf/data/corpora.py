@@ -103,13 +103,17 @@ def open_corpus(
 def _files(
     spec: str, outputs: Sequence[files.AnyPath], skipped: list[str]
 ) -> list[str]:
-    """Lists the files of a spec; appends files with other suffixes to ``skipped``."""
+    """Lists the files of a spec; appends paths that it skips to ``skipped``."""
     if paths.is_file(spec):
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
     is_folder = not paths.is_remote(spec) and os.path.isdir(spec)
-    matches = _below(spec) if is_folder else paths.matching(spec)
+    matches = _below(spec, skipped) if is_folder else paths.matching(spec)
+    broken = [
+        path for path in matches if os.path.islink(path) and not paths.exists(path)
+    ]
+    skipped += [f"{path} (broken link)" for path in broken]
     matches = [
         path
         for path in matches
@@ -144,10 +148,17 @@ def _files(
     return matches
 
 
-def _below(root: str) -> list[str]:
-    """Lists the files below a folder by relative path, without hidden ones."""
+def _below(root: str, skipped: list[str]) -> list[str]:
+    """Lists the files below a folder by relative path, without hidden ones.
+
+    Appends folders that cannot be read to ``skipped``.
+    """
     below, seen = [], set()
-    for folder, inside, names in os.walk(root, followlinks=True):
+
+    def skip(error: OSError) -> None:
+        skipped.append(f"{error.filename} ({error.strerror})")
+
+    for folder, inside, names in os.walk(root, onerror=skip, followlinks=True):
         # Links can form cycles.
         seen.add(os.path.realpath(folder))
         inside[:] = [

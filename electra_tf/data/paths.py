@@ -20,7 +20,8 @@ from electra_tf import files
 from electra_tf.errors import UserError
 
 # Modules that decompress files, by suffix.
-PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "pyarrow"}
+# The module `bz2` ignores all streams after a damaged one.
+PACKED = {".gz": "gzip", ".bz2": "pyarrow", ".xz": "lzma", ".zst": "pyarrow"}
 
 
 def is_remote(path: files.AnyPath) -> bool:
@@ -101,10 +102,12 @@ def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
         if not is_packed(path):
             yield file
             return
-        module = importlib.import_module(PACKED[PurePath(str(path).lower()).suffix])
+        kind = PurePath(str(path).lower()).suffix
+        module = importlib.import_module(PACKED[kind])
         try:
             if module.__name__ == "pyarrow":
-                yield io.BufferedReader(module.CompressedInputStream(file, "zstd"))
+                codec = "zstd" if kind == ".zst" else "bz2"
+                yield io.BufferedReader(module.CompressedInputStream(file, codec))
             else:
                 with module.open(file) as unpacked:
                     yield unpacked

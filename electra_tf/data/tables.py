@@ -44,7 +44,7 @@ def tsv_rows(lines: Iterable[str], path: str) -> Rows:
         cells = line.removesuffix("\n").removesuffix("\r").split("\t")
         if header is None:
             header = _checked_header(cells, path)
-        elif line.strip():
+        elif cells[1:] or line.strip():
             yield number, _named(header, cells, number, path)
 
 
@@ -114,7 +114,8 @@ def parquet_rows(file: BinaryIO, path: str, column: str | None = None) -> Rows:
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=columns)
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
         yield from enumerate(rows, 1)
-    except (pyarrow.ArrowException, OSError) as error:
+    # Arrow does not check whether strings are UTF-8.
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         if getattr(error, "errno", None):
             raise
         raise UserError(f"{path}: not a whole Parquet file ({error}).") from error

@@ -6,6 +6,7 @@ The shared embeddings and the discriminator are under ``electra/``, the generato
 alone, lack ``generator/``.
 """
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -63,7 +64,10 @@ def newest(path: Path) -> str | None:
     if not path.is_dir():
         prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
         return prefix if Path(f"{prefix}.index").is_file() else None
-    state = tf.train.get_checkpoint_state(str(path))
+    state = None
+    # Other programs also write files of this name.
+    with contextlib.suppress(UnicodeDecodeError):
+        state = tf.train.get_checkpoint_state(str(path))
     # The name alone: the folder may have been copied from elsewhere.
     chosen = path / Path(state.model_checkpoint_path).name if state else path
     if chosen.with_name(f"{chosen.name}.index").is_file():

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from electra_tf import files
+from electra_tf import cli, files
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
@@ -181,7 +181,8 @@ def _load(path: Path) -> keras.Model:
             _check_sizes(path, sum(x.stat().st_size for x in path.glob("*.h5")))
         return _hub().models.ElectraBackbone.from_preset(str(path))
     except Exception as error:  # Keras raises many types.
-        raise UserError(f"{path} cannot be loaded by keras-hub: {error}") from error
+        reason = cli.reason(error)
+        raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error
 
 
 def _tokenizer_beside(source: str) -> dict[str, Any]:
@@ -196,11 +197,13 @@ def _tokenizer_beside(source: str) -> dict[str, Any]:
         }
     if not (folder / VOCABULARY).is_file():
         return {}
-    config = _config(folder / TOKENIZER)
+    shape = {"config": {"lowercase": bool | None, "strip_accents": bool | None}}
+    # Without the file, the casing is unknown.
+    about = files.read_json(folder / TOKENIZER, {"config": {}}, shape=shape)
     return {
         "vocabulary": Vocabulary.load(folder / VOCABULARY),
-        "lower_case": bool(config.get("lowercase")),
-        "strip_accents": bool(config.get("strip_accents")),
+        "lower_case": about["config"].get("lowercase"),
+        "strip_accents": about["config"].get("strip_accents"),
     }
 
 

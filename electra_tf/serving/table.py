@@ -98,7 +98,11 @@ def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
     cells = [header, *([row.get(name, "") for name in header] for row in rows)]
     if kind == ".csv":
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(cells)
+        for line in cells:
+            # Python 3.11 does not quote carriage returns, which end a line for readers.
+            quotes = any("\r" in cell for cell in line)
+            quoting = csv.QUOTE_ALL if quotes else csv.QUOTE_MINIMAL
+            csv.writer(text, lineterminator="\n", quoting=quoting).writerow(line)
         return text.getvalue()
     # Tabs and line ends in a cell would break the table.
     lines = ("\t".join(" ".join(str(x).split()) for x in line) for line in cells)
@@ -111,7 +115,12 @@ def _flat(row: Mapping[str, Any]) -> dict[str, str]:
         if name in ("probabilities", "predicted_probabilities") and isinstance(
             value, dict
         ):
-            cells |= {f"p({label})": f"{x:.6f}" for label, x in value.items()}
+            # A column of the input may hold other values than numbers.
+            shares = {
+                f"p({label})": f"{x:.6f}" if isinstance(x, int | float) else x
+                for label, x in value.items()
+            }
+            cells |= _flat(shares)
         elif name in ("labels", "predicted_labels") and isinstance(value, list):
             cells[name] = "|".join(map(str, value))
         elif isinstance(value, str | int | float) or value is None:

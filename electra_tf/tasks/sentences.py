@@ -110,9 +110,14 @@ class SentenceSource:
         for first, block in _blocks(lines):
             words, tags = [], []
             for number, line in enumerate(block, first):
-                if conllu and not re.match(r"\d+\t", line):
-                    continue
                 where = f"{path}, line {number}"
+                if conllu and not re.match(r"\d+\t", line):
+                    if not re.match(r"#|\d+[-.]\d+\t", line):
+                        raise UserError(
+                            f"{where}: {line[:40]!r} must begin with an ID and a tab, "
+                            "or with # if it is a comment: correct the line."
+                        )
+                    continue
                 cells = line.split("\t") if tabs else re.findall(r"[^ \t]+", line)
                 words.append(_cell(cells, word, "word", where))
                 if labeled:
@@ -191,6 +196,9 @@ def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
             f"{where}: {len(cells)} columns, but --{kind}_column is {column}. Correct "
             "the line, or the flag."
         )
+    if not cells[column].strip(_WHITE_SPACE):
+        hint = " (O is the tag of words outside of all entities)" * (kind == "tag")
+        raise UserError(f"{where}: the {kind} is empty. Fill it in{hint}.")
     return cells[column]
 
 
@@ -202,16 +210,13 @@ def _tag(cells: list[str], column: int, word: int, where: str) -> str:
             f"{len(cells)} columns. Add the tag, or change --word_column={word} or "
             f"--tag_column={column}."
         )
-    if not tag.strip():
-        raise UserError(
-            f"{where}: the tag is empty. Fill it in (O is the tag of words outside of "
-            "all entities)."
-        )
     return tag
 
 
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
-    parts = split_words(value) if isinstance(value, str) else value
+    # Pandas writes lists to CSV as "['a', 'b']", or "['a' 'b']".
+    is_text = isinstance(value, str) and not value.startswith(("['", '["'))
+    parts = split_words(value) if is_text else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise UserError(
             f"{where}: column {column} must hold a list of strings, or one string with "

@@ -23,7 +23,10 @@ from electra_tf.tasks.tables import read_text
 Texts = Sequence[str]
 # Required fields of questions, and additional fields of labeled ones.
 _QUESTION = {"id": str | int, "question": str}
-_LABELED = {"answers": [{"text": str, "answer_start": int}]}
+_LABELED = {
+    "answers": [{"text": str, "answer_start": int}],
+    "is_impossible": bool | int | None,
+}
 
 
 @dataclasses.dataclass(frozen=True)

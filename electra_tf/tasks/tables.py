@@ -121,6 +121,12 @@ class TableSource:
         is_labeled = bool({*self.files} - {*self.unlabeled})
         if not self.separator or (is_labeled and not self.label):
             raise UserError("--label and --label_separator must not be empty.")
+        columns = (*self.text, *self.label)
+        if doubled := {name for name in columns if columns.count(name) > 1}:
+            raise UserError(
+                f"--text and --label name {sorted(doubled)} twice: each needs its own "
+                "column."
+            )
 
     def __call__(self, split: str) -> list[Example]:
         """Reads a split; raises ValueError with the line if the table is invalid."""

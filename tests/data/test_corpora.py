@@ -1,12 +1,18 @@
 import csv
+import errno
 import importlib
+import os
 import random
+from pathlib import Path
 
 import fsspec
+import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from fsspec.spec import AbstractBufferedFile
+from pyarrow import parquet
 
 from electra_tf.data import corpora, tables
 from electra_tf.data.corpora import open_corpus
@@ -67,7 +73,11 @@ def test_compressed_text_reads_as_the_plain_file(suffix, write):
     whole = path.read_bytes()
     path.write_bytes(whole + whole)  # Compressed in two parts.
     assert documents(path) == documents(write("b.txt", text * 2))
-    for content in (whole[:-12], whole[: len(whole) // 2], b"not compressed at all"):
+    damaged = [whole[:-12], whole[: len(whole) // 2], b"not compressed at all"]
+    if suffix != ".xz":
+        # The module `bz2` would ignore the second part and all after it.
+        damaged.append(whole + b"?" + whole[1:] + whole)
+    for content in damaged:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"a\.txt\{suffix}: cannot be unpacked"):
             documents(path)
@@ -101,6 +111,26 @@ def test_links_and_repeated_files_are_read_once(write, tmp_path):
     for folder in (corpus, other):
         (folder / "loop").symlink_to(corpus)
     assert documents(corpus) == [["plain"], ["linked"]]
+
+
+def test_broken_links_and_unreadable_folders_are_named(write, tmp_path, monkeypatch):
+    def scandir(path):
+        if Path(path).name == "b":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    write("a.txt", "text")
+    write("b/c.txt", "unreadable")
+    (tmp_path / "d.txt").symlink_to(tmp_path / "moved.txt")
+    for spec, names in (
+        (tmp_path, [f"{tmp_path}/b (Permission denied)"]),
+        (tmp_path / "*.txt", []),
+    ):
+        said = []
+        assert documents(spec, log=said.append) == [["text"]]
+        assert all(name in said[0] for name in (*names, "d.txt (broken link)"))
 
 
 def test_outputs_are_left_out_of_folders_and_patterns(write, tmp_path):
@@ -263,6 +293,15 @@ def test_remote_patterns(monkeypatch):
 def test_unreadable_files_are_named(name, content, message, write):
     with pytest.raises(ValueError, match=rf"a\.\w+[,:] {message}"):
         documents(write(name, content))
+
+
+def test_a_parquet_file_that_is_not_utf8_is_named(tmp_path):
+    buffers = np.array([0, 3, 6], np.int32), b"abc\xff\xfez"
+    column = pa.StringArray.from_buffers(2, *map(pa.py_buffer, buffers))
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"text": column}), path)
+    with pytest.raises(ValueError, match=r"not a whole Parquet file .'utf-8' codec"):
+        documents(path)
 
 
 def test_characters_that_text_files_cannot_hold_are_replaced(write):

@@ -131,6 +131,9 @@ def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path):
         line = f'model_checkpoint_path: "{place}model.ckpt-9"\n'
         (tmp_path / "checkpoint").write_text(line)
         assert same(read(tmp_path), read(tmp_path / "model.ckpt-9"))
+    # A file of another program.
+    (tmp_path / "checkpoint").write_bytes(b"\xff\xfe\0")
+    assert google_tf1.newest(tmp_path) is not None
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
 

@@ -281,6 +281,14 @@ def test_predict_from_arguments_lines_and_jsonl(exported, predict, tmp_path):
     assert row["probabilities"] == pytest.approx(lines[1]["probabilities"])
 
 
+def test_cells_of_csv_hold_carriage_returns_and_any_json(predict, tmp_path):
+    table, out = tmp_path / "in.jsonl", tmp_path / "out.csv"
+    table.write_text('{"text": "a\\rb", "probabilities": {"x": null, "y": [1]}}\n')
+    assert predict(f"--input={table}", f"--output={out}") == []
+    ((_, row),) = read_table(str(out)).rows
+    assert [row["text"], row["p(x)"], row["p(y)"]] == ["a\rb", "", "[1]"]
+
+
 def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
     for flag in ("--context=a paragraph", "--text_pair=bad"):
         message = f"The model reads text: leave {flag.partition('=')[0]} out"

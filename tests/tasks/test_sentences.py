@@ -51,6 +51,9 @@ def test_conllu_skips_ranges_and_empty_nodes(tmp_path):
     (sentence,) = source(path, word="form", tag="UPOS")("train")
     assert sentence.words == ("Do", "n't", "go", ".")
     assert sentence.tags == ("AUX", "PART", "VERB", "PUNCT")
+    path = write(tmp_path, "x.conllu", CONLLU.replace("3\t", "3 "))
+    with pytest.raises(ValueError, match=r"x.conllu, line 6: '3 go.*an ID and a tab"):
+        source(path, word="form", tag="UPOS")("train")
 
 
 def test_tables_hold_lists_or_words_with_spaces(tmp_path):
@@ -102,6 +105,7 @@ def test_documents_begin_with_or_without_blank_lines(tmp_path, text):
     ("text", "message"),
     [
         ("a\tO\nb\t\n", "line 2: the tag is empty"),
+        ("a\tO\n\tO\n", "line 2: the word is empty"),
         ("a O\nb\n", "line 2: the word 'b' is its own tag.*1 columns.*--tag_column=-1"),
         ("-DOCSTART- O\n", "x.conll has no words"),
     ],
@@ -119,6 +123,9 @@ def test_bad_columns_and_tables_are_named(tmp_path):
         source(path, word="FORM")("train")
     path = write(tmp_path, "x.jsonl", '{"words": ["a", "b"], "tags": ["O"]}')
     with pytest.raises(ValueError, match="2 words but 1 tags"):
+        source(path, word="words", tag="tags")("train")
+    path = write(tmp_path, "x.csv", "words,tags\n\"['a', 'b']\",O O\n")
+    with pytest.raises(ValueError, match=r"a list of strings.*got .\['a', 'b'\]"):
         source(path, word="words", tag="tags")("train")
     with pytest.raises(ValueError, match=r"no column 'word'.*words.*--word_column"):
         source(path, word="word", tag="tags")("train")

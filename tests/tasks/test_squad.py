@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,8 +59,11 @@ def test_bad_files_are_named(tmp_path):
         source("dev", path)("dev")
     with pytest.raises(ValueError, match="there are no questions"):
         source("dev", write(tmp_path))("dev")
+    item = question("q", ("a", 0), is_impossible="false")
+    no_boolean = Path(write(tmp_path, ("a", [item]))).read_text()
     for text, message in (
         ('{"data": [{"paragraph": []}]}', "layout of SQuAD.*: paragraphs is missing"),
+        (no_boolean, 'is_impossible is "false", expected bool'),
         ("{", "not JSON"),
     ):
         (tmp_path / "x.json").write_text(text)

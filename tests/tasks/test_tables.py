@@ -52,6 +52,13 @@ def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
         labels(wrong, kind="multilabel", label=("a", "b"))
 
 
+def test_a_column_is_not_read_twice():
+    """A label among the texts would give perfect scores."""
+    for text, label in ((("text", "label"), ("label",)), (("a", "a"), ("label",))):
+        with pytest.raises(ValueError, match=r"--text and --label name .* twice"):
+            source("x.csv", text=text, label=label)
+
+
 def test_labels_are_names_whatever_is_around_them(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,a \nu, a\nv,a\nw,b c\n")
     assert labels(path) == ["a", "a", "a", "b c"]
@@ -93,6 +100,11 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.csv", "texts,label\nt,x\n", "no column 'text'. Did you mean texts"),
         ("a.csv", "text,topic\nt,x\n", "no column 'label'.*text, topic.*--label"),
         ("a.csv", "text,label\nt,\n", r"line 2: the label \(column label\) is empty"),
+        (
+            "a.tsv",
+            "text\tlabel\n\n\t\n",
+            r"line 3: the label \(column label\) is empty",
+        ),
         ("a.csv", "text,label\nt,x,y\n", "line 2: 3 cells.*2 columns"),
         ("a.csv", "text,text\nt,x\n", "twice"),
         ("a.jsonl", '{"text": "t", "label": NaN}', "line 1: NaN in column label is"),
