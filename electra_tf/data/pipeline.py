@@ -108,7 +108,7 @@ def pretraining_dataset(
 
     Raises:
         ValueError: if no file matches, all files are empty, a file has other records, a
-            required manifest is missing, or ``seed`` is negative.
+            required manifest is missing, or a number is too small.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
@@ -120,8 +120,16 @@ def pretraining_dataset(
         >>> batch["masked_input_ids"].shape, batch["masked_lm_ids"].shape
         (TensorShape([4, 8]), TensorShape([4, 1]))
     """
-    if seed < 0:
-        raise UserError(f"seed must be at least 0, got {seed}")
+    variants = 1 if mask_variants is None else mask_variants
+    for name, value, least in (
+        ("batch_size", batch_size, 1),
+        ("seed", seed, 0),
+        ("mask_variants", variants, 1),
+        ("shuffle_buffer", shuffle_buffer, 1),
+        ("start_batch", start_batch, 0),
+    ):
+        if value < least:
+            raise UserError(f"{name} must be at least {least}, got {value}")
     counts = count_all(set(expand_files(files)))
     if masking is None or sep_id is None:
         manifest = records.read_manifest(os.path.dirname(next(iter(counts))))

@@ -159,9 +159,13 @@ def test_records_that_are_not_utf8_are_refused(tmp_path):
         stream(path, 1)
 
 
-def test_a_negative_seed_is_refused(files):
-    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
-        stream(files, 1, seed=-1)
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("batch_size", 1), ("mask_variants", 1), ("shuffle_buffer", 1), ("seed", 0)],
+)
+def test_numbers_that_are_too_small_are_refused(files, name, least):
+    with pytest.raises(ValueError, match=f"{name} must be at least {least}, got -1"):
+        pretraining_dataset(files, **{"batch_size": 2, name: -1})
 
 
 def test_an_error_about_something_else_passes():
