@@ -67,6 +67,12 @@ from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 Columns = dict[str, list[str]]
 # Settings of a recipe that the encoder and the head do not have.
 _TRAINING = ("adam_bias_correction", "head_init", "layerwise_decay", "learning_rate")
+# Keras's functions whose ``from_logits`` is False by default.
+_OF_PROBABILITIES = (
+    keras.losses.binary_crossentropy,
+    keras.losses.categorical_crossentropy,
+    keras.losses.sparse_categorical_crossentropy,
+)
 _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
@@ -390,6 +396,10 @@ class TextModel(TaskModel):
         """Restores the state of dropout; files of version 0.2 lack it."""
         if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
             self.seed_generator.state.assign(np.array(store["dropout"]))
+        if self.optimizer is not None and not self.optimizer.built:
+            # Keras loads it next, and its moments only if it is built.
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
 
     @property
     def backbone(self) -> TextEncoder:
@@ -536,7 +546,10 @@ class TextModel(TaskModel):
         weights = None
         if sample_weight is not None:
             weights = column_of(sample_weight, "sample_weight")
-            weights = np.array(weights, np.float32)
+            try:
+                weights = np.array(weights, np.float32)
+            except (TypeError, ValueError):
+                weights = np.array(np.nan)
             if weights.ndim != 1 or not np.all(np.isfinite(weights)):
                 raise UserError(
                     "sample_weight must be one finite number for each text."
@@ -584,6 +597,24 @@ class TextModel(TaskModel):
         batch = self._batch(self._rows(x, y, sample_weight))
         return keras.utils.unpack_x_y_sample_weight(batch)
 
+    def _labeled_batch(self, method: str, *data: Any) -> tuple:
+        batch = self._one_batch(*data)
+        if batch[1] is None:
+            raise UserError(f"{method} needs labels: give y.")
+        return batch
+
+    def _check_loss(self) -> None:
+        """Raises ValueError for a cross-entropy of probabilities."""
+        loss = self.loss
+        loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+        if loss in _OF_PROBABILITIES or getattr(loss, "from_logits", True) is False:
+            name = getattr(loss, "__name__", type(loss).__name__)
+            raise UserError(
+                f"The loss {name} takes probabilities, but the model returns logits: "
+                "compile it with from_logits=True, such as "
+                "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
+            )
+
     def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
         """Returns a function that multiplies the weights of a batch by the class's.
 
@@ -593,11 +624,16 @@ class TextModel(TaskModel):
             raise UserError(
                 f"class_weight is for classification, not {self._task.kind}."
             )
+        if not hasattr(class_weight, "items"):
+            raise UserError(
+                f"class_weight is {class_weight!r:.100}; give a dictionary of label to "
+                f"weight, such as {{{self.labels[0]!r}: 2.0}}."
+            )
         weights = np.ones([len(self.labels)], np.float32)
         for label, weight in class_weight.items():
             try:
                 weights[self._lookup.index(label, 0)] = weight
-            except UserError as error:
+            except ValueError as error:
                 raise UserError(f"class_weight: {error}") from error
         if not np.all(np.isfinite(weights)):
             raise UserError("class_weight must have a finite number for each label.")
@@ -641,6 +677,9 @@ class TextModel(TaskModel):
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         """
+        self._check_loss()
+        # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.
+        self._initial_epoch = None
         validation_size = validation_batch_size or batch_size
         is_read_once = isinstance(x, Iterator) and not steps_per_epoch
         if is_read_once and epochs - initial_epoch > 1:
@@ -661,17 +700,23 @@ class TextModel(TaskModel):
             head_init = self.task.get("recipe", {}).get("head_init")
             if is_new and rows.targets and head_init == "probe":
                 frozen.start_head(self, self._task, rows, batch_size=64)
-            if shuffle and len(rows) and rows.targets:
+            size = min(checked_batch_size(batch_size), max(len(rows), 1))
+            # Keras would take the last steps of an epoch from the next one.
+            overruns = (
+                not steps_per_epoch
+                and epochs - initial_epoch > 1
+                and -(-len(rows) // size) % self.steps_per_execution > 0
+            )
+            if shuffle and len(rows) and rows.targets and not overruns:
                 # The order of a fine-tuning run.
                 lengths = rows.lengths
-                size = min(checked_batch_size(batch_size), len(rows))
                 buckets = bucket_lengths(lengths, self.max_seq_length)
                 order = TrainingOrder(lengths, size, buckets, updates=self._updates)
                 steps_per_epoch = steps_per_epoch or order.steps_per_pass
                 steps = steps_per_epoch * max(epochs - initial_epoch, 0)
                 dataset = training_dataset(rows, order, seed=self.seed, steps=steps)
             else:
-                dataset = self._dataset_of(rows, batch_size)
+                dataset = self._dataset_of(rows, batch_size, shuffle=shuffle)
         if validation_data is not None:
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = None if is_batched(values[0]) else validation_size
@@ -720,7 +765,8 @@ class TextModel(TaskModel):
         return_dict: bool = False,
     ) -> Any:
         """Runs ``keras.Model.train_on_batch`` on texts."""
-        batch = self._one_batch(x, y, sample_weight)
+        self._check_loss()
+        batch = self._labeled_batch("train_on_batch", x, y, sample_weight)
         if class_weight is not None:
             batch = self._weighing(class_weight)(*batch)
         return super().train_on_batch(*batch, return_dict=return_dict)
@@ -733,7 +779,7 @@ class TextModel(TaskModel):
         return_dict: bool = False,
     ) -> Any:
         """Runs ``keras.Model.test_on_batch`` on texts."""
-        batch = self._one_batch(x, y, sample_weight)
+        batch = self._labeled_batch("test_on_batch", x, y, sample_weight)
         return super().test_on_batch(*batch, return_dict=return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:

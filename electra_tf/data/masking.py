@@ -298,6 +298,12 @@ class Masking:
                 f"{max_seq_length} tokens needs {needed} slots (and at most "
                 f"{max_seq_length}): change max_predictions_per_seq or mask_rate."
             )
+        ids = (mask_id, pad_id, *never_masked)
+        if beyond := [number for number in ids if not 0 <= number < vocab_size]:
+            raise UserError(
+                f"The special token {beyond[0]} is not an id of the vocabulary, "
+                f"0 to {vocab_size - 1}."
+            )
         self.vocab_size = vocab_size
         self.mask_id = mask_id
         self.pad_id = pad_id

@@ -120,11 +120,13 @@ def pretraining_dataset(
         >>> batch["masked_input_ids"].shape, batch["masked_lm_ids"].shape
         (TensorShape([4, 8]), TensorShape([4, 1]))
     """
+    variants = 1 if mask_variants is None else mask_variants
     for name, value, least in (
-        ("seed", seed, 0),
-        ("start_batch", start_batch, 0),
         ("batch_size", batch_size, 1),
-        ("mask_variants", 1 if mask_variants is None else mask_variants, 1),
+        ("seed", seed, 0),
+        ("mask_variants", variants, 1),
+        ("shuffle_buffer", shuffle_buffer, 1),
+        ("start_batch", start_batch, 0),
     ):
         if value < least:
             raise UserError(f"{name} must be at least {least}, got {value}")

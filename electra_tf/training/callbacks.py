@@ -86,6 +86,8 @@ class StepCallback(keras.callbacks.Callback):
 
     def __init__(self, every: int = 1, *, first_step: int = 0):
         super().__init__()
+        if every < 1:
+            raise UserError(f"every is {every}; give a number of steps, at least 1.")
         self.every = every
         self.first_step = first_step
         self.step = first_step

@@ -300,17 +300,22 @@ class AdamW(keras.optimizers.Optimizer):
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads the state; ignores the clip-group norms at the end of older files.
 
-        Moments stay zero if the saved optimizer had none.
+        Moments stay zero if the saved optimizer had none. As in Keras, the state of
+        other variables is skipped with a warning.
         """
-        count = len(self.variables)
         # Keras's store has no iterator.
-        names = [name for name in store.keys() if int(name) < count]  # noqa: SIM118
-        if len(names) <= 2:
+        stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
+        variables = dict(enumerate(self.variables))
+        own = {name: v for name, v in stored.items() if int(name) in variables}
+        if len(stored) <= 2:
             # The step, and the learning rate if it is not a schedule.
-            for name in names:
-                self.variables[int(name)].assign(store[name])
+            for name, value in own.items():
+                variables[int(name)].assign(value)
             return
-        super().load_own_variables({name: store[name] for name in names})
+        is_fit = self.built and all(
+            variables[int(name)].shape == value.shape for name, value in own.items()
+        )
+        super().load_own_variables(own if is_fit else stored)
 
 
 def _by_path(multipliers: Mapping[str, float] | Sequence | None) -> dict[str, float]:

@@ -305,6 +305,10 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
         ({"batch_size": 0}, "batch_size must be a positive integer"),
         ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
         ({"class_weight": {"pos": None}}, "class_weight must have a finite number"),
+        ({"class_weight": {"pos": "x"}}, "class_weight: could not convert"),
+        ({"class_weight": "balanced"}, "class_weight is 'balanced'; give a dictionary"),
+        ({"sample_weight": ["x"] * 4}, "sample_weight must be one finite number"),
+        ({"sample_weight": [[1], [2, 3]] * 2}, "sample_weight must be one finite"),
         ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),
         ({"sample_weight": [1, 2, float("nan"), 1]}, "sample_weight must be"),
     ],
@@ -312,6 +316,28 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
 def test_arguments_of_fit_are_checked(models, options, message):
     with pytest.raises(ValueError, match=message):
         models["TextClassifier"].fit(WORDS, LABELS, **options)
+
+
+@pytest.mark.parametrize("method", ["train_on_batch", "test_on_batch"])
+def test_a_batch_needs_labels(models, method):
+    with pytest.raises(ValueError, match=f"{method} needs labels"):
+        getattr(models["TextClassifier"], method)(WORDS)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        "bce",
+        keras.losses.SparseCategoricalCrossentropy(),
+    ],
+)
+def test_a_loss_of_probabilities_is_refused(preset, loss):
+    model = make("TextClassifier", preset)
+    model.compile("sgd", loss)
+    for method in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match="from_logits=True"):
+            method(WORDS, LABELS)
 
 
 def test_a_generator_is_one_epoch(models):
@@ -432,6 +458,43 @@ def test_a_copy_trains_as_the_original(preset, tmp_path, change, copied):
     close(other.get_weights(), model.get_weights())
     close(float(other.optimizer.learning_rate), float(model.optimizer.learning_rate))
     assert type(other.optimizer) is type(model.optimizer)
+
+
+@pytest.mark.slow
+def test_weights_come_with_the_optimizer(preset, tmp_path):
+    model, path = make("TextClassifier", preset, seed=1), tmp_path / "a.weights.h5"
+    fit(model, WORDS, LABELS)
+    model.save_weights(path)
+    other = make("TextClassifier", preset, seed=2)
+    other.load_weights(path)
+    close(other._updates, model._updates)
+    for one, same in zip(
+        other.optimizer.variables, model.optimizer.variables, strict=True
+    ):
+        close(one.numpy(), same.numpy())
+
+
+@pytest.mark.slow
+def test_a_fit_after_a_restored_one_trains(preset, tmp_path):
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise KeyboardInterrupt
+
+    model = make("TextClassifier", preset, seed=1)
+    backup = keras.callbacks.BackupAndRestore(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(WORDS, LABELS, epochs=2, verbose=0, callbacks=[backup, Stop()])
+    restored = model.fit(WORDS, LABELS, epochs=2, verbose=0, callbacks=[backup])
+    assert restored.epoch == [1]
+    assert model.fit(WORDS, LABELS, verbose=0).epoch == [0]
+
+
+def test_executions_of_several_steps_end_with_the_epoch(preset):
+    model = make("TextClassifier", preset, seed=1)
+    model.compile("sgd", model.loss, steps_per_execution=3, run_eagerly=False)
+    history = model.fit(WORDS, LABELS, batch_size=1, epochs=2, verbose=0).history
+    assert model._updates == 8
+    assert min(history["loss"]) > 0
 
 
 @pytest.mark.slow

@@ -322,6 +322,8 @@ def test_bad_arguments_are_named():
         ({"mask_rate": 0.25, "max_predictions_per_seq": 20}, "needs 32 slots"),
         ({"select": "spans"}, "continuation"),
         ({"select": "rare_tokens"}, "token_counts"),
+        ({"pad_id": 10**6}, "special token 1000000 is not an id"),
+        ({"never_masked": (-1,)}, "special token -1 is not an id"),
     ):
         with pytest.raises(ValueError, match=message):
             make(**options)

@@ -183,7 +183,10 @@ def test_records_that_are_not_utf8_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("seed", 0), ("start_batch", 0), ("batch_size", 1), ("mask_variants", 1)],
+    [
+        *(("seed", 0), ("start_batch", 0), ("batch_size", 1), ("mask_variants", 1)),
+        ("shuffle_buffer", 1),
+    ],
 )
 def test_numbers_that_are_too_small_are_refused(files, name, least):
     wrong = {name: least - 1}

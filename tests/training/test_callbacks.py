@@ -317,3 +317,8 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     (make,) = cb.named_callbacks(["mine_to_watch:number"])
     with pytest.raises(ValueError, match="made 3, not"):
         make()
+
+
+def test_every_zero_steps_is_refused():
+    with pytest.raises(ValueError, match="every is 0; give a number of steps"):
+        cb.StepLogger(0, [])

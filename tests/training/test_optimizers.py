@@ -105,6 +105,11 @@ def test_patterns_and_the_inherited_exclusion_both_count(patterns):
     assert same == [True, True, False, False, False, False]
 
 
+def test_a_single_pattern_is_not_split_into_letters():
+    config = AdamW(exclude_from_weight_decay="*_bias").get_config()
+    assert config["exclude_from_weight_decay"] == ["*_bias"]
+
+
 def test_sparse_gradients_sum_repeated_rows_before_the_norm():
     variable = keras.Variable(np.ones((4, 2), "float32"), name="embeddings")
     rows = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0]], "float32")
@@ -253,6 +258,21 @@ def test_save_and_load_keep_state_and_options(tmp_path):
     for m in (model, copy):
         m.fit(make_data(), verbose=0, shuffle=False)
     assert_close(values(model.weights), values(copy.weights), atol=0)
+
+
+@pytest.mark.parametrize("count", [None, 1])
+def test_state_of_other_variables_is_skipped_with_a_warning(count):
+    """As in Keras: the optimizer is not built, or was built for fewer variables."""
+    full, other = AdamW(1e-3), AdamW(1e-3)
+    full.build(make_variables())
+    full.apply(make_gradients(1)[0])
+    store = {}
+    full.save_own_variables(store)
+    if count:
+        other.build(make_variables()[-count:])
+    with pytest.warns(UserWarning, match="Skipping variable loading"):
+        other.load_own_variables(store)
+    assert int(other.iterations.numpy()) == 0
 
 
 def test_files_with_clip_groups_load_with_a_warning():
