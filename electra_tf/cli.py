@@ -162,6 +162,11 @@ def clear_errors() -> Iterator[None]:
         sys.exit(ERROR)
     except (UserError, OSError, FloatingPointError, flags.Error) as error:
         sys.exit(visible(f"error: {error}"))
+    except ModuleNotFoundError as error:
+        if error.name not in ("pandas", "jinja2"):
+            raise
+        extra = "pip install 'electra_tf[analysis]'"
+        sys.exit(f"error: {error.name} is missing: {extra} (pandas and jinja2).")
     except Exception as error:
         # Looked up, not imported: commands without TensorFlow stay fast.
         tensorflow = sys.modules.get("tensorflow")

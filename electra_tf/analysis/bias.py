@@ -7,9 +7,9 @@ import collections
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from scipy import special, stats
 
-from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.predictions import Predictions, corruptions, predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import frequency_bins, rates

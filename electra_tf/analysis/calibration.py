@@ -4,12 +4,12 @@ Letters: N tokens.
 """
 
 import numpy as np
+import pandas as pd
 from scipy import special
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
 from electra_tf.analysis import predictions
-from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import mode
 
 import numpy as np
+import pandas as pd
 from sklearn import metrics
 
-from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.predictions import predict
 from electra_tf.analysis.render import Chart, Section

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import jinja2
 import matplotlib as mpl
 import matplotlib.axes
 import matplotlib.figure
 import numpy as np
+import pandas as pd
 
 from electra_tf import cli
-from electra_tf.analysis.extra import jinja2
-from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.curves import PALETTE
 from electra_tf.runs.samples import VERDICTS

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from electra_tf.analysis.extra import pandas as pd
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, roc_auc

@@ -6,9 +6,9 @@ Letters: N tokens or words.
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from sklearn import metrics
 
-from electra_tf.analysis.extra import pandas as pd
 from electra_tf.tasks.metrics import wilson
 
 
