@@ -1,7 +1,7 @@
 """The command `doctor`: checks of a checkpoint or config for known problems.
 
-A check takes a `Subject` and yields problems, warnings and a final OK, or nothing if it
-does not apply.
+A check takes a `Subject` and yields problems, warnings and a final OK. It yields no
+finding if it does not apply.
 """
 
 import collections
@@ -216,7 +216,7 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
             PROBLEM,
             f"vocab.txt is not the one of training: its sha256 is {ours[:12]}, "
             f"config.json has {theirs[:12]}",
-            "Restore the run's vocabulary: with this file, ids stand for other tokens.",
+            "Restore the run's vocabulary: in this file, ids belong to other tokens.",
         )
     special = {*vocabulary.special_tokens}
     words = [t for t in vocabulary.tokens if t not in special and t[0] + t[-1] != "[]"]

@@ -31,7 +31,7 @@ PRETRAINING: dict[str, Feature] = {
     **ENCODER_INPUTS,
     "masked_input_ids": Feature(("B", "S"), "int32", "input of the generator"),
     "masked_lm_positions": Feature(("B", "P"), "int32", "chosen positions, 0-padded"),
-    "masked_lm_ids": Feature(("B", "P"), "int32", "original ids at those positions"),
+    "masked_lm_ids": Feature(("B", "P"), "int32", "original ids at these positions"),
     "masked_lm_weights": Feature(("B", "P"), "float32", "1 real slot, 0 unused slot"),
 }
 

@@ -57,7 +57,7 @@ def word_scores(
     A word has the maximum over its pieces, or NaN without pieces.
 
     * ``discriminator``: replaced-token logit;
-    * ``generator``, if there is one: -log p with the piece masked;
+    * ``generator``, if the folder has one: -log p with the piece masked;
     * ``frequency``: minus the log of the piece's ``counts`` [V].
     """
     rows, word = word_pieces(inspector, sentences)
@@ -83,7 +83,7 @@ def evaluate(
 
     Half of the sentences selects the threshold with the best F0.5. The other half gives
     precision, recall, F0.5 and the table: the fraction of words above the threshold, by
-    kind of error. Raises UserError if the first half has no wrong word.
+    kind of error. Raises UserError if the first half lacks wrong words.
     """
     kinds = np.array([kind for each in marked for kind in each.kinds], object)
     rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
@@ -135,7 +135,7 @@ def read_marked(path: str, log: Log) -> list[Marked]:
     sentence (as in Rei and Yannakoudakis, 2016). In minimal pairs, the differing words
     of the bad sentence are marked with the paradigm.
 
-    Raises UserError if a line is malformed or there are no words, OSError if the file
+    Raises UserError if a line is malformed or words are missing, OSError if the file
     does not exist.
     """
     if paths.suffix(path) == ".jsonl" or Path(path).is_dir():
@@ -209,7 +209,7 @@ def _m2_blocks(path: str) -> list[tuple[tuple[str, ...], _Edits]]:
 
 
 def _marks(size: int, spans: Sequence[tuple[int, int, str]]) -> list[str]:
-    """Returns the error kind of each word; the first of several kinds wins."""
+    """Returns the error kind of each word; the first one, if there are several."""
     kinds = [RIGHT] * size
     for first, last, kind in sorted(spans):
         if first == last:

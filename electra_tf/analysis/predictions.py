@@ -66,7 +66,7 @@ def predict(
     log: Log = lambda line: None,
     name: str = "",
 ) -> Predictions:
-    """Corrupts the rows, if there is a generator, and predicts replaced tokens.
+    """Corrupts the rows with a generator, if given, and predicts replaced tokens.
 
     Uses masks and sampler of the end of pretraining. Masks depend on row index and
     ``seed``, samples also on ``batch_size``.

@@ -54,7 +54,7 @@ def distance(source: Sequence[str], target: Sequence[str]) -> int:
 
 
 def read(path: str) -> list[NBest]:
-    """Reads n-best lists; raises UserError if one is invalid or there are none."""
+    """Reads n-best lists; raises UserError if one is invalid or the file empty."""
     lists = []
     for number, row in json_rows(read_text(path).split("\n"), path):
         where = f"{path}, line {number}"

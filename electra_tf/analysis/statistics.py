@@ -17,7 +17,7 @@ def rates(
 ) -> pd.DataFrame:
     """Computes the mean and 95 % interval of values [N] in [0, 1] by group.
 
-    ``groups`` [N] index ``names``; -1 is no group. ``clusters`` [N] are sentences:
+    ``groups`` [N] index ``names``; -1 is not a group. ``clusters`` [N] are sentences:
     their tokens are not independent, so the Wilson interval uses the effective sample
     size (linearized variance of a ratio; Korn and Graubard, 1998). Returns a row per
     nonempty group: group, count, rate, low, high.

@@ -66,8 +66,8 @@ def word_pieces(
 def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     """Reads at most ``limit`` rows of ``--text``, a row or several per line.
 
-    Without ``specs``, reads the run's held-out records, or a sample if there are none.
-    Raises UserError if there is no text.
+    Without ``specs``, reads the run's held-out records, or else a sample.
+    Raises UserError if the text is empty.
     """
     vocabulary = inspector.vocabulary
     train, held_out = _records_of(inspector)
@@ -111,7 +111,7 @@ def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
 
 
 def _existing(places: Sequence[str | Path], pattern: str) -> list[str]:
-    """Returns the local files of the places; in folders, those of the pattern."""
+    """Returns the local files of the places; a pattern selects the files of folders."""
     files: set[str] = set()
     for place in places:
         # An analysis does not wait for a remote system.
@@ -154,7 +154,7 @@ class Subject:
 
     @functools.cached_property
     def text(self) -> Text:
-        """Rows of text; raises UserError if there are none."""
+        """Rows of text; raises UserError if the text is empty."""
         return read_text(self.inspector, self.config.text, self.config.limit)
 
     @functools.cached_property

@@ -37,7 +37,7 @@ from electra_tf.config.finetuning import (
     FinetuneDataConfig,
     RecipeConfig,
 )
-from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
@@ -49,7 +49,7 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
-from electra_tf.serving.predictor import Predictor, string_tensor
+from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import glue, saved
 from electra_tf.tasks.base import Rows, Task
 from electra_tf.tasks.batching import (
@@ -353,7 +353,7 @@ class TextModel(TaskModel):
         with self.distribute_strategy.scope():
             super().quantize(mode, config, **kwargs)
             self.compile_default()
-        # Their traces hold the float weights.
+        # Old traces keep the float weights in memory.
         self._inference = self._predictor = None
         self._vectors = SentenceVectors(
             self.encoder, self.tokenizer, self.max_seq_length

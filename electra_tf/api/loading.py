@@ -16,13 +16,13 @@ from electra_tf import files
 from electra_tf.api import presets
 from electra_tf.api.base import TextModel, class_of, load_text_model
 from electra_tf.api.texts import SentenceVectors, columns_of, sliced
-from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import MODEL, TASK
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import ReplacedTokenDetector
-from electra_tf.serving.predictor import Predictor, string_tensor
+from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks.encoding import encode_tensors
 
 

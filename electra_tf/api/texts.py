@@ -202,7 +202,7 @@ def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
 
 
 def first_element(source: Any) -> tuple | None:
-    """Returns the first batch, outside of any epoch, or None if there are none."""
+    """Returns the first batch, outside of any epoch, or None without batches."""
     if isinstance(source, keras.utils.PyDataset):
         source = iter([] if source.num_batches == 0 else [source[0]])
     return next(elements(source), None)

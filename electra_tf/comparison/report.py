@@ -274,7 +274,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Formats mean ± sample standard deviation, or the value if there is only one."""
+    """Formats mean ± sample standard deviation, or a single value."""
     if not values:
         return ""
     mean = fmean(values)

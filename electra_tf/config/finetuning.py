@@ -40,7 +40,7 @@ class FinetuneRunConfig(Group):
     encoder: str = field(
         "runs/tiny/encoder.keras",
         "Encoder to start from: an encoder.keras or its folder, the folder of a "
-        "fine-tuning run, or mini, the small encoder that comes with the package.",
+        "fine-tuning run, or mini, the small encoder in the package.",
         resumable=True,
     )
     output_dir: str | None = field(

@@ -84,7 +84,7 @@ class RunConfig(Group):
     )
     dry_run: bool = field(
         False,
-        "Print sizes, FLOPs and data statistics, and write nothing.",
+        "Print sizes, FLOPs and data statistics, without writing files.",
         resumable=True,
     )
 

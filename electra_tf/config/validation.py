@@ -31,8 +31,8 @@ GENERATORS = {
 SHARINGS = {
     "tied": "all embedding tables",
     "token": "the word table",
-    "untied": "nothing (the generator's tables have its own width)",
-    "nes": "nothing (the generator's tables have the full width)",
+    "untied": "no table (the generator's tables have the generator's width)",
+    "nes": "no table (the generator's tables have the full width)",
     "gdes": (
         "tables without the discriminator's gradient, plus deltas of the discriminator"
     ),

@@ -185,7 +185,7 @@ def train_vocabulary(
 
     Args:
         lines: text; read twice, so an iterator is copied to a list.
-        size: number of tokens; fewer are returned if the text has no more pairs.
+        size: number of tokens; fewer if all pairs of the text are merged.
         lower_case: lower-cases the text.
         strip_accents: removes accents if ``lower_case``.
 

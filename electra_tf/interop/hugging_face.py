@@ -179,7 +179,7 @@ def _read_half(
     ]
     if wrong:
         raise UserError(
-            f"{folder / 'config.json'} contradicts the tensors beside it: "
+            f"{folder / 'config.json'} contradicts the tensors in its folder: "
             f"{'; '.join(wrong)}."
         )
     encoder = tensors.read(HUGGING_FACE.encoder(sizes, prefix, prefix))

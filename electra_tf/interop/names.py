@@ -160,7 +160,7 @@ HUGGING_FACE = Style(
 
 
 def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
-    """Renames our arrays to theirs; raises ValueError if an array has no row."""
+    """Renames our arrays to theirs; raises ValueError if an array lacks a row."""
     rows = list(rows)
     if unknown := sorted(arrays.keys() - {row.ours for row in rows}):
         raise UserError(f"The format has no place for {', '.join(unknown[:5])}.")

@@ -150,7 +150,7 @@ class Imported:
         recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 
-    Raises ValueError if there is no tower, or the embeddings of two towers differ.
+    Raises ValueError if both towers are missing, or their embeddings differ.
     """
 
     format: str

@@ -61,7 +61,7 @@ _STARTS_AND_ENDS = [
 def read(source: Source) -> Imported:
     """Reads a fine-tuned model, or with ``--only=discriminator`` its encoder alone.
 
-    Raises ValueError if ``transformers`` has no counterpart of its head.
+    Raises ValueError if ``transformers`` does not have such a head.
     """
     source.reject("generator", "num_heads", "pair")
     folder = FinetuningFolder(Path(source.path))

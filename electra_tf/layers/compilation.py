@@ -18,7 +18,7 @@ import tensorflow as tf
 def compiled(function: Callable) -> Callable:
     """Compiles a function of tensors and hashable Python values with XLA.
 
-    In a graph the result has no gradient: wrap the function in a custom gradient.
+    In a graph the result lacks a gradient: wrap the function in a custom gradient.
     """
     # Two functions: a call under a tape adds outputs to the function that it calls.
     eager, traced = (

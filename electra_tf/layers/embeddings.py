@@ -106,7 +106,7 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Makes the word table int8; a table that is shared stays float."""
         if self.is_shared:
-            # Keras warns and goes on with other layers.
+            # Keras warns and quantizes the other layers.
             raise NotImplementedError(f"{self.name} stays float: it shares tables.")
         super().quantize(*args, **kwargs)
 

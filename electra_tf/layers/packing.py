@@ -52,8 +52,8 @@ class Packing:
         tokens: int32 [T], the position of each token among B * S.
         rows: int32 [B, S], the token of each position; arbitrary for padding.
         queries: int32 [B, N, Q], indices into [3 * T * N, H], the product [T, 3 * D].
-        keys: int32 [B, N, S], likewise.
-        values: int32 [B, N, S], likewise.
+        keys: int32 [B, N, S], indices into the same product.
+        values: int32 [B, N, S], indices into the same product.
         merged: int32 [K, N], indices of each kept token's heads in [B * N * Q, H].
         kept: int32 [K], the tokens kept after attention; None for all.
     """

@@ -110,7 +110,7 @@ def modes(layer: keras.layers.Layer) -> tuple[str | None, ...]:
 def int8_matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
     """Multiplies rows [N, D] by an int8 kernel [D, F] in the dtype of the rows.
 
-    The gradient of the rows is that of a product with the dequantized kernel.
+    The rows get the gradient of a product with the dequantized kernel.
     """
 
     @tf.custom_gradient

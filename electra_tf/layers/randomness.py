@@ -142,7 +142,7 @@ def check_rate(rate: float, name: str) -> float:
 
 
 def check_seed(seed: tf.Tensor | None) -> tf.Tensor:
-    """Raises ValueError if a stochastic call has no seed; returns it."""
+    """Returns the seed; raises ValueError if it is None."""
     if seed is None:
         raise ValueError(
             "training=True with a dropout rate above 0 needs a seed, int32 [2]."

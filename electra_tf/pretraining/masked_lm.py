@@ -202,7 +202,7 @@ class UnigramGenerator(Serializable, keras.Model):
         return {}
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Raises NotImplementedError, after which Keras goes on with other layers."""
+        """Raises NotImplementedError; Keras then warns and skips this model."""
         raise NotImplementedError(f"{self.name} has no kernels to quantize.")
 
     def standalone(self) -> UnigramGenerator:

@@ -40,7 +40,7 @@ def plot_curves(
 
     Lines are means over training windows, lines with markers held-out results.
     ``baselines`` maps metric names to the value of a dashed line. Raises ValueError if
-    ``metrics_jsonl``, written by a ``MetricsLog``, has no metric to draw.
+    ``metrics_jsonl``, written by a ``MetricsLog``, does not have a metric to draw.
     """
     rows = files.read_json_lines(metrics_jsonl)
     figure = _figure(rows, baselines, metrics_jsonl)

@@ -66,7 +66,7 @@ def held_out_rows(
 
 
 def held_out_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
-    """Formats the held-out metrics beside the trivial baseline."""
+    """Formats the held-out metrics with the trivial baseline."""
     header = ("held-out text", "this model", "trivial", "trivial means")
     return "\n".join(
         f"{a:<28}{b:>12}{c:>12}  {d}".rstrip() for a, b, c, d in (header, *rows)

@@ -73,7 +73,7 @@ def token_scores(
 ) -> list[np.ndarray]:
     """Computes float32 scores of all tokens of each text; higher is better.
 
-    Raises ValueError if a text has no tokens or exceeds the model's maximum length.
+    Raises ValueError if a text is empty or exceeds the model's maximum length.
     """
     vocabulary = tokenizer.vocabulary
     most = model.encoder.embeddings.max_positions

@@ -96,7 +96,7 @@ class Search:
         return ranks.index(max(ranks))
 
     def proposal(self, done: Sequence[Trial]) -> dict[str, float] | None:
-        """Returns the values of the next trial, or None if there are no new ones."""
+        """Returns the values of the next trial, or None if all were tried."""
         if not done and all(axis.has(self.first[axis.name]) for axis in self.axes):
             return {axis.name: self.first[axis.name] for axis in self.axes}
         # Optional, and slow to import.

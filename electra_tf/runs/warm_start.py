@@ -284,7 +284,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     discriminator can get a larger generator.
 
     Raises ValueError if weights do not fit, leaving ``model`` unchanged, and OSError if
-    there are none.
+    the folder does not have weights.
     """
     path = named(init_from)
     folder = PretrainingFolder(path)

@@ -37,7 +37,7 @@ class Predictor:
             pair tasks; "question" and "context" for question answering.
 
     Raises:
-        ValueError: if the model has no string signature.
+        ValueError: if the model lacks a string signature.
         OSError: if the model does not exist.
 
     Examples:

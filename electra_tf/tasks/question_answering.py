@@ -315,7 +315,7 @@ class QuestionAnswering(Task):
         segment_ids, token (index of the word piece in its paragraph), char_start,
         char_end and max_context (1 in the window with the most context). Outside of
         the paragraph, token and characters are -1. example is the question of each
-        row, int64 [R]. Raises ValueError if the paragraph has no room.
+        row, int64 [R]. Raises ValueError if no room is left for the paragraph.
         """
         if self.max_query_length + 4 > max_seq_length:
             raise UserError(

@@ -197,7 +197,7 @@ def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
             "the line, or the flag."
         )
     if not cells[column].strip(_WHITE_SPACE):
-        hint = " (O is the tag of words outside of all entities)" * (kind == "tag")
+        hint = " (O marks words outside of all entities)" if kind == "tag" else ""
         raise UserError(f"{where}: the {kind} is empty. Fill it in{hint}.")
     return cells[column]
 
@@ -214,7 +214,7 @@ def _tag(cells: list[str], column: int, word: int, where: str) -> str:
 
 
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
-    # Pandas writes lists to CSV as "['a', 'b']", or "['a' 'b']".
+    # Refuses lists that pandas wrote to CSV, as "['a', 'b']" or "['a' 'b']".
     is_text = isinstance(value, str) and not value.startswith(("['", '["'))
     parts = split_words(value) if is_text else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):

@@ -207,7 +207,7 @@ class HeldOut:
     """Holds out an evaluation split, ``name``, from the training table.
 
     A random 1/``period`` of the examples is held out. Examples with the same
-    ``context`` stay together. Other splits come from ``source``.
+    ``context`` stay together. ``source`` reads other splits.
     """
 
     source: Callable[[str], list[Example]]
