@@ -73,6 +73,8 @@ _OF_PROBABILITIES = (
     keras.losses.categorical_crossentropy,
     keras.losses.sparse_categorical_crossentropy,
 )
+# Keras's metrics that compare multi-label outputs with 0.5, or by their maximum.
+_OF_HALF = ("acc", "accuracy", "binary_accuracy", keras.metrics.binary_accuracy)
 _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
@@ -604,7 +606,7 @@ class TextModel(TaskModel):
         return batch
 
     def _check_loss(self) -> None:
-        """Raises ValueError for a cross-entropy of probabilities."""
+        """Raises ValueError for a loss or metric of probabilities."""
         loss = self.loss
         loss = keras.losses.get(loss) if isinstance(loss, str) else loss
         if loss in _OF_PROBABILITIES or getattr(loss, "from_logits", True) is False:
@@ -614,6 +616,16 @@ class TextModel(TaskModel):
                 "compile it with from_logits=True, such as "
                 "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
             )
+        metrics = getattr(self._compile_metrics, "_user_metrics", None)
+        for metric in keras.tree.flatten(metrics):
+            is_of_half = metric in _OF_HALF or getattr(metric, "threshold", 0) == 0.5
+            if self._task.kind == "multilabel" and is_of_half:
+                raise UserError(
+                    f"The metric {getattr(metric, 'name', metric)} takes "
+                    "probabilities, but the model returns logits: compile it with a "
+                    "metric of logits, such as "
+                    "keras.metrics.BinaryAccuracy(threshold=0.0)."
+                )
 
     def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
         """Returns a function that multiplies the weights of a batch by the class's.
@@ -699,7 +711,12 @@ class TextModel(TaskModel):
             is_new = not self.seed_generator.state.numpy()[1]
             head_init = self.task.get("recipe", {}).get("head_init")
             if is_new and rows.targets and head_init == "probe":
-                frozen.start_head(self, self._task, rows, batch_size=64)
+                weighted = rows
+                if class_weight is not None:
+                    weigh = self._weighing(class_weight)
+                    *_, weights = weigh(None, rows.targets["label"], rows.weights)
+                    weighted = dataclasses.replace(rows, weights=weights.numpy())
+                frozen.start_head(self, self._task, weighted, batch_size=64)
             size = min(checked_batch_size(batch_size), max(len(rows), 1))
             # Keras would take the last steps of an epoch from the next one.
             overruns = (
@@ -817,6 +834,7 @@ class TextModel(TaskModel):
             outputs = Outputs(self, checked_batch_size(batch_size))(rows)
             answers = self._task.decode(outputs, rows, examples)
             return self._task.score(answers, examples)
+        self._check_loss()
         # `fit` passes preprocessed validation data.
         if not kwargs.get("_use_cached_eval_dataset"):
             x = self.preprocess(x, y, sample_weight, batch_size)

@@ -236,6 +236,12 @@ def _fit(states: np.ndarray, task: Task, rows: Rows, outputs: int) -> Linear:
     """Fits a probe, with the strength that suits the mean of all layers."""
     loss = LOSSES[task.kind]
     targets, weights, groups = _targets(rows)
+    if weights is not None:
+        is_used = weights > 0
+        if not np.any(is_used):
+            raise UserError("All sample weights are 0: there is nothing to learn.")
+        states, weights = states[:, is_used], weights[is_used]
+        targets, groups = targets[is_used], groups[is_used]
     mean = states.mean(axis=0, keepdims=True)
     strength = choose_strength(mean, targets, groups, outputs, loss, weights=weights)
     return fit(states, targets, outputs, loss, strength=strength, weights=weights)
@@ -252,11 +258,13 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
         pool = cls if head.pooling == "cls" else mean_over_tokens
         layers = slice(None) if head.reads == "states" else layers
     states = states_of(model.encoder, rows, pool, batch_size, layers)
+    # Smaller differences are rounding, which the kernel would multiply.
+    least = max(1e-4 * float(np.sqrt(np.mean(np.square(states)))), 1e-6)
     # One scale for all layers, which the kernel can absorb.
     shift = states.mean(axis=1, dtype=np.float64)
     states -= shift[:, np.newaxis].astype(np.float32)
     variance = [np.square(layer).mean(axis=0, dtype=np.float64) for layer in states]
-    scale = np.maximum(np.sqrt(np.mean(variance, axis=0)), 1e-6)
+    scale = np.maximum(np.sqrt(np.mean(variance, axis=0)), least)
     states /= scale.astype(np.float32)
     probe = _fit(states, task, rows, head.num_outputs)
     kernel = probe.kernel / scale[:, np.newaxis]
@@ -273,7 +281,8 @@ def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         return column, rows.weights, rows.example
     is_word = rows.weights.values > 0
     owners = np.repeat(rows.example, column.lengths)
-    return column.values[is_word], None, owners[is_word]
+    weights = rows.weights.values[is_word].astype(np.float64)
+    return column.values[is_word], weights, owners[is_word]
 
 
 def _is_word(rows: Rows) -> Ragged | None:

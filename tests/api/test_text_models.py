@@ -288,6 +288,18 @@ def test_a_probe_is_the_first_head(preset):
     model.head.set_weights([np.zeros_like(w) for w in model.head.get_weights()])
     model.fit(WORDS, LABELS, verbose=0)
     np.testing.assert_allclose(model.head.kernel, 0, atol=1e-6)
+    # Equal texts, so that the head learns the shares of the labels.
+    same, tags = ["good"] * 4, ["O", "O", "O", "B-X"]
+    given = {"sample_weight": [1, 1, 1, 9], "verbose": 0}
+    for name, labels, weights in (
+        ("TextClassifier", LABELS, {"class_weight": {"neg": 3.0}, "verbose": 0}),
+        ("TokenClassifier", tags, given),
+    ):
+        model = make(name, preset, **options)
+        model.fit(same, labels, **weights)
+        (shares,) = np.reshape(model.predict_proba(["good"]), [1, -1])
+        expected = 0.75 if name == "TextClassifier" else 0.25
+        assert shares[0] == pytest.approx(expected, abs=0.1)
     with pytest.raises(ValueError, match="head_init supports tasks"):
         make("QuestionAnswering", preset, **options)
 

@@ -6,12 +6,13 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from electra_tf.runs import frozen
 from electra_tf.runs.trainer import Trainer
-from electra_tf.tasks import Classification
+from electra_tf.tasks import Classification, Example, Regression, TaskModel
 from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW
 from tests.runs.common import run as common_run
@@ -183,6 +184,43 @@ def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
     wanted = peer(scaled, train).decision_function(scaled)
     np.testing.assert_allclose(found, wanted, atol=0.4)
     assert np.ptp(wanted) > 10
+
+
+@pytest.fixture
+def constant(monkeypatch):
+    """Rows of labels whose states differ by rounding only; returns their maker."""
+    noise = np.random.default_rng(0)
+
+    def states_of(encoder, rows, *arguments):
+        return 1 + 1e-7 * noise.normal(size=[1, len(rows), 16]).astype(np.float32)
+
+    monkeypatch.setattr(frozen, "states_of", states_of)
+
+    def start(task, labels, weights):
+        examples = [Example(str(n), ("good",), x) for n, x in enumerate(labels)]
+        rows = task.featurize(examples, common.tokenizer(), 16, training=True)
+        model = TaskModel(common.encoder(), task.head(common.encoder()))
+        weights = np.array(weights, np.float32)
+        frozen.start_head(model, task, dataclasses.replace(rows, weights=weights), 8)
+        logits = tf.tensordot(states_of(None, rows)[0], model.head.kernel, 1)
+        return (logits + model.head.bias).numpy()
+
+    return start
+
+
+def test_a_probe_does_not_multiply_rounding(constant):
+    task = Regression(name="score", source=None, label_range=(0.0, 5.0))
+    scores = constant(task, [0.0, 5.0] * 10, [1, 1] * 10)
+    np.testing.assert_allclose(scores, 0.5, atol=0.4)
+
+
+def test_a_probe_weights_its_examples(constant):
+    task = Classification(name="mood", source=None, labels=("neg", "pos"))
+    labels = ["neg", "pos"] * 10
+    logits = constant(task, labels, [1, 3] * 6 + [0, 0] * 4)
+    np.testing.assert_allclose(logits[:, 1] - logits[:, 0], np.log(3), atol=0.4)
+    with pytest.raises(ValueError, match="All sample weights are 0"):
+        constant(task, labels, [0] * 20)
 
 
 @pytest.mark.slow
