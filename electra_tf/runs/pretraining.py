@@ -364,16 +364,17 @@ def train(run: Run) -> str | None:
             more = [evaluate]
         guard = callbacks.NonFiniteGuard(store=run.store, **counted)
         steps = last_step - first_step
-        phase.model.fit(
-            # Keras rounds up to whole executions; the last one ends with the data.
-            run.train_batches(start_batch=first_step).take(steps),
-            steps_per_epoch=steps,
-            verbose=0,
-            shuffle=False,
-            # First the guard, to log and save no step that is not finite. Last the
-            # checkpoint, after the files of other callbacks are written.
-            callbacks=[guard, logger, *more, saving],
-        )
+        with saving.stop:
+            phase.model.fit(
+                # Keras rounds up to whole executions; the last one ends with the data.
+                run.train_batches(start_batch=first_step).take(steps),
+                steps_per_epoch=steps,
+                verbose=0,
+                shuffle=False,
+                # First the guard, to log and save no step that is not finite. Last the
+                # checkpoint, after the files of other callbacks are written.
+                callbacks=[guard, logger, *more, saving],
+            )
         if saving.stop.requested:
             return saving.stop.requested
         if phase.model.stop_training:

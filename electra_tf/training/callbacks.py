@@ -307,6 +307,9 @@ class CheckpointEvery(StepCallback):
     ends; ``stop.requested`` is the name of the signal. A second signal goes to the
     previous handler. Never saves a step that is not finite. With several workers, all
     must receive the signal within the same step.
+
+    Keras calls no callback if ``fit`` raises, so call it inside ``with callback.stop:``
+    to restore the handlers in that case too.
     """
 
     def __init__(self, store: CheckpointStore, every: int, *, first_step: int = 0):

@@ -112,8 +112,10 @@ def test_weights_that_are_not_finite(text, tmp_path):
     """The error names the checkpoint before the step, which stays intact."""
     config = in_process.config_of(text, tmp_path, f"--callback={__name__}:Breaks")
     ready = pretraining.prepare(config, lambda line: None)
+    before = signal.getsignal(signal.SIGTERM)
     with ready.lock, pytest.raises(FloatingPointError) as caught:
         pretraining.train(ready)
+    assert signal.getsignal(signal.SIGTERM) is before
     said = str(caught.value)
     assert said.startswith("step 4: not finite: ")
     assert "the checkpoint of step 2 " in said
