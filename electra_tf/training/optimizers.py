@@ -135,6 +135,20 @@ class AdamW(keras.optimizers.Optimizer):
         else:
             keras.optimizers.Optimizer.learning_rate.fset(self, learning_rate)
 
+    @property
+    def weight_decay(self) -> float | None:
+        """Decoupled weight decay; raises ValueError if it is set after ``build``."""
+        return self._weight_decay
+
+    @weight_decay.setter
+    def weight_decay(self, weight_decay: float | None) -> None:
+        if getattr(self, "built", False):
+            raise UserError(
+                "weight_decay is fixed when the optimizer is built: compile the model "
+                "with another AdamW."
+            )
+        self._weight_decay = weight_decay
+
     def nonfinite_variable(self) -> str | None:
         """Returns the path of the first variable with a bad last gradient, or None."""
         index = int(self.first_nonfinite.numpy()) if self.built else -1
@@ -161,6 +175,12 @@ class AdamW(keras.optimizers.Optimizer):
                 f"path of one variable, such as {paths[0]}."
             )
         return tuple(float(self.learning_rate_multipliers.get(p, 1.0)) for p in paths)
+
+    def apply(self, grads: Sequence, trainable_variables: Any = None) -> None:
+        """Updates the variables."""
+        # A step at the end of the data has no gradients: it must not decay or count.
+        with tf.control_dependencies([g for g in grads if g is not None][:1]):
+            super().apply(grads, trainable_variables)
 
     def _backend_apply_gradients(
         self, grads: Sequence, trainable_variables: Sequence

@@ -150,6 +150,8 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
 
     def assign(self, learning_rate: float) -> None:
         """Sets a constant rate."""
+        if not learning_rate >= 0:
+            raise UserError(f"learning_rate is {learning_rate}; give 0 or more.")
         self._assigned.assign(learning_rate)
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:

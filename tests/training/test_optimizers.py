@@ -148,6 +148,25 @@ def test_errors():
     twice = [(variables[:1], 0.5), (variables[:1], 0.7)]
     with pytest.raises(ValueError, match=r"multipliers 0.5 and 0.7"):
         AdamW(0.1, learning_rate_multipliers=twice)
+    optimizer = AdamW(0.1)
+    optimizer.weight_decay = 0.5
+    optimizer.build(variables)
+    assert optimizer.get_config()["weight_decay"] == optimizer._decays[0] == 0.5
+    with pytest.raises(ValueError, match="compile the model with another AdamW"):
+        optimizer.weight_decay = 0.1
+
+
+def test_the_end_of_the_data_is_no_step():
+    """Keras runs another step to find the end of data of unknown size."""
+    found = []
+    for is_known in (True, False):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile(AdamW(0.5, weight_decay=0.5), "mse", run_eagerly=False)
+        data = make_data() if is_known else make_data().filter(lambda *_: True)
+        model.fit(data, verbose=0)
+        found.append([*values(model.weights), int(model.optimizer.iterations.numpy())])
+    np.testing.assert_equal(found[1], found[0])
 
 
 def test_variables_with_multipliers_may_be_frozen(tmp_path):

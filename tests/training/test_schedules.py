@@ -5,7 +5,11 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.pretraining import CategoricalSampler, ExponentialDecay, LinearChange
-from electra_tf.training.schedules import WarmupPolynomialDecay, as_schedule
+from electra_tf.training.schedules import (
+    FitSchedule,
+    WarmupPolynomialDecay,
+    as_schedule,
+)
 from tests.reference import optimizer as reference
 
 
@@ -83,6 +87,8 @@ def test_bad_values_are_refused():
         (lambda: LinearChange(0.0, 1.0, 0), "at least 1"),
         (lambda: ExponentialDecay(2.0, 1.0, 0), "must be positive"),
         (lambda: LinearChange(0.0, 1.0, 2)(None), "needs the step"),
+        (lambda: FitSchedule(0.1).assign(-1), "learning_rate is -1; give 0 or more"),
+        (lambda: FitSchedule(0.1).assign(np.nan), "learning_rate is nan"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
