@@ -265,10 +265,12 @@ class SentenceVectors:
         """
         blocks = self._encoder.num_layers
         check_choice("pooling", pooling, ("mean", "cls"))
-        if layer is not None and not -blocks - 1 <= layer <= blocks:
+        is_number = isinstance(layer, int | np.integer)
+        if layer is not None and not (is_number and -blocks - 1 <= layer <= blocks):
             raise UserError(
-                f"layer is {layer}; the encoder has {blocks} blocks: give 0 (input of "
-                f"the first) to {blocks}, a negative number, or None for their average."
+                f"layer is {layer!r}; the encoder has {blocks} blocks: give 0 (input "
+                f"of the first) to {blocks}, a negative integer, or None for their "
+                "average."
             )
         batch_size = checked_batch_size(batch_size)
         columns = list(columns_of(texts, names or names_of(texts)).values())

@@ -60,10 +60,10 @@ POSITION_INITIALIZERS: dict[str, Callable[[float], keras.initializers.Initialize
 
 
 def check_positive(**sizes: int) -> None:
-    """Raises ValueError unless all sizes are positive."""
+    """Raises ValueError unless all sizes are positive integers."""
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be positive, got {size}.")
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"{name} must be positive, got {size!r}: give an integer.")
 
 
 def add_dense(

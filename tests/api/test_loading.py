@@ -163,6 +163,8 @@ def test_errors_of_loading_and_arguments(runs, tuned, pretrained, exported, tmp_
         tuned.encode(["a"], "max")
     with pytest.raises(ValueError, match="the encoder has 2 blocks"):
         tuned.encode(["a"], layer=3)
+    with pytest.raises(ValueError, match=r"layer is 1\.0; the encoder has"):
+        tuned.encode(["a"], layer=1.0)
     with pytest.raises(ValueError, match="text must be a list of values"):
         tuned.predict("a")
     for method in (exported.predict, pretrained.predict, pretrained.encode):
