@@ -133,7 +133,8 @@ class FinetuningFolder:
         self.describe(described)
         tokenizer.vocabulary.save(self.path / _VOCABULARY)
         if labels := task.to_json().get("labels"):
-            lines = "".join(f"{label}\n" for label in labels)
+            # A label may have line breaks.
+            lines = "".join(f"{' '.join(str(x).splitlines())}\n" for x in labels)
             files.write_text(self.path / _LABELS, lines)
 
     def describe_task(
