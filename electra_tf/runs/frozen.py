@@ -259,7 +259,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
         layers = slice(None) if head.reads == "states" else layers
     states = states_of(model.encoder, rows, pool, batch_size, layers)
     # Smaller differences are rounding, which the kernel would multiply.
-    least = max(1e-4 * float(np.sqrt(np.mean(np.square(states)))), 1e-6)
+    least = max(1e-4 * float(np.linalg.norm(states)) / states.size**0.5, 1e-6)
     # One scale for all layers, which the kernel can absorb.
     shift = states.mean(axis=1, dtype=np.float64)
     states -= shift[:, np.newaxis].astype(np.float32)

@@ -228,12 +228,27 @@ class TaskModel(
         seeds = [None, None]
         if training:
             # The generator counts in uint32; stateless operations take int32.
-            seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
+            # Not at the end of the data, which Keras's loop meets in a step.
+            with tf.control_dependencies([inputs["input_ids"]]):
+                seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
             # Replicas have different rows and need different dropout masks.
             seed = seed_of_rows(tf.cast(seed, tf.int32), inputs["input_ids"])
             seeds = split_seed(seed, 2)
         hidden = self._encode(inputs, training=training, seed=seeds[0])
         return self.head(hidden, inputs, training=training, seed=seeds[1])
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        """Updates the metrics of ``compile``; those of words have equal weights."""
+        if getattr(self.head, "every_position", False):
+            # Keras averages over the positions of a row first, so that results would
+            # depend on its padding.
+            y, y_pred, sample_weight = (
+                None if part is None else tf.reshape(part, [-1, *part.shape[2:]])
+                for part in (y, y_pred, sample_weight)
+            )
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def infer(self, inputs: Tensors) -> Any:
         """Runs inference; outputs at padding differ from ``call``."""

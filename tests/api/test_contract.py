@@ -340,6 +340,34 @@ def test_a_loss_of_probabilities_is_refused(preset, loss):
             method(WORDS, LABELS)
 
 
+@pytest.mark.parametrize(
+    "metric", ["accuracy", keras.metrics.BinaryAccuracy(name="accuracy")]
+)
+def test_a_metric_of_probabilities_is_refused(preset, metric):
+    model = make("TextClassifier", preset, labels=["x", "y"], kind="multilabel")
+    model.compile("sgd", model.loss, metrics=[metric], run_eagerly=True)
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match=r"accuracy takes.*\(threshold=0.0\)"):
+            method(["good"], [["x"]])
+    model.compile(
+        "sgd", model.loss, metrics=[keras.metrics.BinaryAccuracy(threshold=0)]
+    )
+    model.run_eagerly = True
+    (labels,) = (row["labels"] for row in model.predict(["good"]))
+    assert model.evaluate(["good"], [labels], verbose=0)[1] == 1
+
+
+def test_metrics_of_words_are_those_of_any_batches(preset):
+    model = make("TokenClassifier", preset, seed=1)
+    texts, tags = ["good", "the movie is very very good"], ["I-X", "O O O O O O"]
+    model.compile("sgd", model.loss, weighted_metrics=["accuracy"], run_eagerly=True)
+    given = [tag for row in model.predict(texts) for tag in row["tags"]]
+    right = np.array(given) == " ".join(tags).split()
+    for size in (1, 2):
+        scores = model.evaluate(texts, tags, size, verbose=0, return_dict=True)
+        assert scores["accuracy"] == pytest.approx(np.mean(right))
+
+
 def test_a_generator_is_one_epoch(models):
     with pytest.raises(ValueError, match="give steps_per_epoch"):
         models["TextClassifier"].fit(iter([(WORDS, LABELS)]), epochs=2)
