@@ -73,8 +73,6 @@ _OF_PROBABILITIES = (
     keras.losses.categorical_crossentropy,
     keras.losses.sparse_categorical_crossentropy,
 )
-# Keras's metrics that compare multi-label outputs with 0.5, or by their maximum.
-_OF_HALF = ("acc", "accuracy", "binary_accuracy", keras.metrics.binary_accuracy)
 _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
@@ -607,23 +605,22 @@ class TextModel(TaskModel):
 
     def _check_loss(self) -> None:
         """Raises ValueError for a loss or metric of probabilities."""
-        loss = self.loss
-        loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-        if loss in _OF_PROBABILITIES or getattr(loss, "from_logits", True) is False:
-            name = getattr(loss, "__name__", type(loss).__name__)
-            raise UserError(
-                f"The loss {name} takes probabilities, but the model returns logits: "
-                "compile it with from_logits=True, such as "
-                "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
-            )
+        for loss in keras.tree.flatten(self.loss):
+            loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+            if loss in _OF_PROBABILITIES or getattr(loss, "from_logits", True) is False:
+                name = getattr(loss, "__name__", type(loss).__name__)
+                raise UserError(
+                    f"The loss {name} takes probabilities, but the model returns "
+                    "logits: compile it with from_logits=True, such as "
+                    "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
+                )
         metrics = getattr(self._compile_metrics, "_user_metrics", None)
         for metric in keras.tree.flatten(metrics):
-            is_of_half = metric in _OF_HALF or getattr(metric, "threshold", 0) == 0.5
-            if self._task.kind == "multilabel" and is_of_half:
+            if self._task.kind == "multilabel" and _takes_probabilities(metric):
                 raise UserError(
                     f"The metric {getattr(metric, 'name', metric)} takes "
                     "probabilities, but the model returns logits: compile it with a "
-                    "metric of logits, such as "
+                    "metric of logits, such as keras.metrics.AUC(from_logits=True) or "
                     "keras.metrics.BinaryAccuracy(threshold=0.0)."
                 )
 
@@ -1030,6 +1027,17 @@ def _is_text(value: Any) -> bool:
         return not isinstance(value, int | float | None)
     kind = getattr(value.dtype, "kind", "")
     return kind in ("U", "S", "O") or "str" in str(value.dtype)
+
+
+def _takes_probabilities(metric: Any) -> bool:
+    """Whether a metric compares multi-label outputs with 0.5 or takes the largest."""
+    if metric in ("acc", "accuracy", keras.metrics.binary_accuracy):
+        return True
+    metric = keras.metrics.get(metric) if isinstance(metric, str) else metric
+    if isinstance(metric, keras.metrics.AUC):
+        return not metric._from_logits
+    threshold = getattr(metric, "threshold", None)
+    return 0.5 in getattr(metric, "thresholds", [threshold])
 
 
 def _check_labeled(dataset: tf.data.Dataset, method: str) -> None:

@@ -71,17 +71,21 @@ class LoraModel:
     def save_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Saves the trainable weights, which are the factors and the task's head.
 
-        Raises ValueError without LoRA, or if the name does not end with ``.lora.h5``.
+        Raises ValueError without LoRA, if it is frozen, or if the name does not end
+        with ``.lora.h5``.
         """
         rank = getattr(self, "encoder", self).lora_rank
         if not rank:
             raise UserError("The model has no LoRA weights: call enable_lora(rank).")
         if not str(filepath).endswith(_SUFFIX):
             raise UserError(f"{filepath}: the name must end with {_SUFFIX}.")
+        own = self._lora_weights()
+        if not any("_lora_" in name for name in own):
+            raise UserError("The LoRA weights are frozen: set trainable=True to save.")
         with h5py.File(filepath, "w") as file:
             file["lora/rank"] = rank
             file["lora"].attrs["labels"] = list(getattr(self, "labels", ()))
-            for name, variable in self._lora_weights().items():
+            for name, variable in own.items():
                 file[name] = variable.numpy()
 
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:

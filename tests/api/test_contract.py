@@ -330,6 +330,7 @@ def test_a_batch_needs_labels(models, method):
         "sparse_categorical_crossentropy",
         "bce",
         keras.losses.SparseCategoricalCrossentropy(),
+        ["sparse_categorical_crossentropy"],
     ],
 )
 def test_a_loss_of_probabilities_is_refused(preset, loss):
@@ -341,13 +342,17 @@ def test_a_loss_of_probabilities_is_refused(preset, loss):
 
 
 @pytest.mark.parametrize(
-    "metric", ["accuracy", keras.metrics.BinaryAccuracy(name="accuracy")]
+    "metric",
+    [
+        *("accuracy", "binary_accuracy", "AUC", keras.metrics.BinaryAccuracy()),
+        *(keras.metrics.AUC(), keras.metrics.Precision()),
+    ],
 )
 def test_a_metric_of_probabilities_is_refused(preset, metric):
     model = make("TextClassifier", preset, labels=["x", "y"], kind="multilabel")
     model.compile("sgd", model.loss, metrics=[metric], run_eagerly=True)
     for method in (model.fit, model.evaluate):
-        with pytest.raises(ValueError, match=r"accuracy takes.*\(threshold=0.0\)"):
+        with pytest.raises(ValueError, match=r"takes probab.*\(threshold=0.0\)"):
             method(["good"], [["x"]])
     model.compile(
         "sgd", model.loss, metrics=[keras.metrics.BinaryAccuracy(threshold=0)]

@@ -90,6 +90,10 @@ def test_only_factors_are_trained_and_saved(adapted, tmp_path):
         adapted.load_lora_weights(tmp_path / "bad.lora.h5")
     with pytest.raises(ValueError, match="enabled already, of rank 3"):
         adapted.enable_lora(4)
+    adapted.trainable = False
+    with pytest.raises(ValueError, match="frozen: set trainable=True"):
+        adapted.save_lora_weights(path)
+    adapted.trainable = True
     fresh = encoder()
     for rank in ("4", 2.0, 0):
         with pytest.raises(ValueError, match=f"got {rank!r}: give an integer"):
