@@ -463,11 +463,16 @@ class TextModel(TaskModel):
         first = first_element(x)
         if first is None:
             raise UserError("The dataset has no texts.")
+        lacks = [part is None for part in first]
         if isinstance(x, Iterator):
             x = itertools.chain([first], x)
 
         def batches() -> Iterator[Any]:
             for element in elements(x, shuffle=shuffle):
+                if [part is None for part in element] != lacks:
+                    raise UserError(
+                        "Some batches have labels or sample weights, and others not."
+                    )
                 rows = self._rows(*element)
                 if len(rows):
                     yield self._batch(rows)

@@ -248,6 +248,9 @@ class TaskModel(
                 None if part is None else tf.reshape(part, [-1, *part.shape[2:]])
                 for part in (y, y_pred, sample_weight)
             )
+            if sample_weight is not None:
+                # For ``metrics`` too, which Keras computes without weights.
+                y_pred._keras_mask = sample_weight > 0
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def infer(self, inputs: Tensors) -> Any:

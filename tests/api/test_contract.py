@@ -365,17 +365,27 @@ def test_a_metric_of_probabilities_is_refused(preset, metric):
 def test_metrics_of_words_are_those_of_any_batches(preset):
     model = make("TokenClassifier", preset, seed=1)
     texts, tags = ["good", "the movie is very very good"], ["I-X", "O O O O O O"]
-    model.compile("sgd", model.loss, weighted_metrics=["accuracy"], run_eagerly=True)
+    accuracy = keras.metrics.SparseCategoricalAccuracy(name="unweighted")
+    options = {"metrics": [accuracy], "weighted_metrics": ["accuracy"]}
+    model.compile("sgd", model.loss, run_eagerly=True, **options)
     given = [tag for row in model.predict(texts) for tag in row["tags"]]
     right = np.array(given) == " ".join(tags).split()
     for size in (1, 2):
         scores = model.evaluate(texts, tags, size, verbose=0, return_dict=True)
-        assert scores["accuracy"] == pytest.approx(np.mean(right))
+        for name in ("accuracy", "unweighted"):
+            assert scores[name] == pytest.approx(np.mean(right))
 
 
 def test_a_generator_is_one_epoch(models):
     with pytest.raises(ValueError, match="give steps_per_epoch"):
         models["TextClassifier"].fit(iter([(WORDS, LABELS)]), epochs=2)
+
+
+@pytest.mark.parametrize("more", [(), (LABELS, [1.0] * 4)])
+def test_batches_have_the_same_parts(models, more):
+    batches = iter([(WORDS, LABELS), (WORDS, *more)])
+    with pytest.raises(ValueError, match="labels or sample weights, and others not"):
+        models["TextClassifier"].fit(batches, verbose=0)
 
 
 def test_epochs_of_a_py_dataset_begin_and_end(models):
