@@ -18,31 +18,6 @@ from electra_tf.layers import plain
 from electra_tf.layers.randomness import known_shape
 
 
-def bias_activation(
-    inputs: tf.Tensor, bias: tf.Tensor, *, activation: plain.Activation
-) -> tf.Tensor:
-    """Computes ``plain.bias_activation`` in ops that TensorFlow's optimizer fuses."""
-    # Training uses +: the gradient of bias_add sums in another order.
-    return activation(tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype)))
-
-
-def bias_drop_add_norm(
-    inputs: tf.Tensor,
-    bias: tf.Tensor,
-    residual: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    *,
-    epsilon: float,
-    **dropout: object,
-) -> tf.Tensor:
-    """Computes ``plain.bias_drop_add_norm`` without dropout, fused with the product."""
-    total = tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
-    total = tf.cast(total, tf.float32) + tf.cast(residual, tf.float32)
-    normalized = plain.layer_norm(total, gamma, beta, epsilon=epsilon)
-    return tf.cast(normalized, inputs.dtype)
-
-
 @dataclasses.dataclass(frozen=True)
 class Packing:
     """Indices between padded rows, the packed list and the heads of attention.

@@ -177,7 +177,7 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
             weights.matmul(tokens, self.qkv_kernel), self.qkv_bias, self._score_penalty
         )
         kept = packed.keep(tokens)
-        return self._after_attention(context, kept, packing, [None, None], 0.0)
+        return self._after_attention(context, kept, plain, [None, None], 0.0)
 
     def _after_attention(
         self,
