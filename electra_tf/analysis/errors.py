@@ -92,7 +92,10 @@ def evaluate(
     wrong = (kinds != RIGHT).astype(bool)
     fitting = halves(rows, seed)
     if not wrong[fitting].any():
-        raise UserError("no word is marked as wrong.")
+        raise UserError(
+            "no word is marked as wrong in the half of the sentences that selects the "
+            "threshold: give more sentences."
+        )
     precision, recall, thresholds = metrics.precision_recall_curve(
         wrong[fitting], scores[fitting]
     )

@@ -115,6 +115,9 @@ def test_nothing_is_wrong():
     marked = [Marked(("a", "b"), ("", ""))] * 4
     with pytest.raises(ValueError, match="no word is marked"):
         errors.evaluate(marked, np.arange(8.0))
+    marked = [*marked, Marked(("c",), ("X",))]
+    with pytest.raises(ValueError, match="in the half of the sentences that selects"):
+        errors.evaluate(marked, np.arange(9.0), seed=7)
 
 
 M2 = """S This are a sentence .
