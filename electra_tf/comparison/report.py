@@ -178,7 +178,11 @@ def _score_table(scores: Scores) -> str:
     metrics: dict[str, dict[str, None]] = {}
     for row in scores.store.rows("probe"):
         metrics.setdefault(row["probe"], {})[row["metric"]] = None
-    shown = [f"{name}: {' or '.join(own)}" for name, own in metrics.items()]
+    shown = [
+        f"{name}: {' or '.join(own)}"
+        for name, own in metrics.items()
+        if name in scores.columns
+    ]
     return (
         "## Scores\n\nMean ± standard deviation over the pretraining seeds.\n\n"
         + table(["system", *scores.columns, "seeds"], lines)

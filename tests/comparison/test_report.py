@@ -131,6 +131,11 @@ def test_failures_are_told(store):
     assert "- electra seed 0: 1 of 1 fine-tuning runs of cola diverged" in text
 
 
+def test_metrics_are_those_of_the_probes_in_the_table(store):
+    text = markdown(plan(probe=("sst: --task=sst",)), store)
+    assert "\n\nsst: dev accuracy.\n\n" in text
+
+
 def test_an_empty_store_and_no_probes(tmp_path):
     store = Store(tmp_path)
     assert "| electra" in markdown(plan(), store)
