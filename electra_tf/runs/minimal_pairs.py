@@ -114,7 +114,7 @@ def count(
 
 
 def _accuracies(orders: Sequence[np.ndarray]) -> dict[str, Any]:
-    count, shares = len(orders), np.mean(orders, axis=0)
+    count, shares = len(orders), np.mean(orders, axis=0, dtype=np.float64)
     intervals = [
         tuple(100 * float(x) for x in (share, *wilson(share, count)))
         for share in shares

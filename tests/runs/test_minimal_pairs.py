@@ -138,10 +138,11 @@ def test_paradigm_and_field_may_be_numbers(tmp_path):
 def test_ties_count_as_half_and_means_are_not_sums():
     pairs = [Pair("", "", "p", "f"), *[Pair("", "", "p", "")] * 2]
     scores = [[-1.0, -1.0, -1.0], [-2.0], [-1.0], [-1.0], [-1.0], [-2.0, -3.0]]
-    found = minimal_pairs.count(pairs, [np.array(each) for each in scores])
+    scores = [np.array(each, np.float32) for each in scores]
+    found = minimal_pairs.count(pairs, scores)
     row = found["all"]["all"]
     shares = [row["pairs"], row["sum"][0], row["mean"][0]]
-    assert shares == pytest.approx([3, 50, 250 / 3])
+    assert shares == pytest.approx([3, 50, 250 / 3], rel=1e-12)
     assert {name: row["pairs"] for name, row in found["fields"].items()} == {"f": 1}
 
 
