@@ -79,7 +79,8 @@ class Scores:
             gains = [gain for run in runs if (gain := _gain(run)) is not None]
             if aucs and fmean(aucs) < config.threshold_auc:
                 values[system.name] = f"AUC {fmean(aucs):.3f}"
-            elif gains and fmean(gains) < config.threshold_nats:
+            # Gains may be negative, and 0 disables the threshold.
+            elif gains and fmean(gains) < config.threshold_nats > 0:
                 values[system.name] = f"{fmean(gains):.2f} nats"
         return values
 

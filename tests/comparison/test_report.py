@@ -167,6 +167,9 @@ def test_a_masked_lm_at_its_trivial_predictor_is_not_ranked(store):
     # The scores stay in the table.
     assert {row[0] for row in rows_of(text, "## Scores")[2:]} > {"electra", "mlm"}
     assert "Below threshold" not in markdown(plan(threshold_nats=0.05), store)
+    fill_learned(store, loss=7.0)
+    assert "mlm (-1.40 nats)" in markdown(plan(threshold_nats=0.05), store)
+    assert "Below threshold" not in markdown(plan(threshold_nats=0), store)
 
 
 def test_a_reference_on_its_plateau_ranks_nobody(store):
