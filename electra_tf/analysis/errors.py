@@ -143,7 +143,7 @@ def read_marked(path: str, log: Log) -> list[Marked]:
     """
     if paths.suffix(path) == ".jsonl" or Path(path).is_dir():
         sentences = []
-        for pair in read_pairs([path]):
+        for pair in read_pairs([path], flag="errors"):
             words = pair.bad.split()
             edits = difflib.SequenceMatcher(None, words, pair.good.split(), False)
             spans = [
