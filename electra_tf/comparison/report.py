@@ -249,19 +249,22 @@ def _held_out_table(scores: Scores) -> str:
 
 
 def _failures(scores: Scores) -> str:
-    names = {row.name for row in scores.plan.rows}
-    shown = {None, *(probe.name for probe in scores.plan.probes)}
-    notes = [
-        f"- {describe(row)}"
-        for row in scores.store.failures()
-        if row["system"] in names and row.get("probe") in shown
-    ]
+    plan = scores.plan
+    names = {row.name for row in plan.rows}
+    probes = {None, *(probe.name for probe in plan.probes)}
+
+    def is_shown(row: Row) -> bool:
+        is_planned = row["system"] in names and row["seed"] in plan.seeds
+        return is_planned and row.get("probe") in probes
+
+    failures = filter(is_shown, scores.store.failures())
+    notes = [f"- {describe(row)}" for row in failures]
     notes += [
         f"- {row['system']} seed {row['seed']}: {len(row['failed_seeds'])} of "
         f"{len(row['scores'])} fine-tuning runs of {row['probe']} diverged or learned "
         "nothing (the scores include them)"
         for row in scores.store.rows("probe")
-        if row["failed_seeds"] and row["system"] in names and row["probe"] in shown
+        if row["failed_seeds"] and is_shown(row)
     ]
     return "## Failures\n\n" + "\n".join(notes) if notes else ""
 

@@ -124,6 +124,8 @@ def test_held_out_losses_stand_in_columns_of_their_own(store):
 def test_failures_are_told(store):
     assert "## Failures" not in markdown(plan(), store)
     run = {"kind": "pretrain", "system": "mlm", "seed": 1}
+    store.add(run | {"seed": 3, "failure": "beyond --seeds"})
+    assert "## Failures" not in markdown(plan(), store)
     store.add(run | {"failure": "OSError: disk"})
     fill(store, scores={"electra": [(1.0, 2.0)]}, failed_seeds=[0])
     text = markdown(plan(), store)
