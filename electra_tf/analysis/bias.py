@@ -120,7 +120,7 @@ def section(subject: Subject) -> Section:
         f"{len(sentences):,} sentences, {len(word):,} pieces, corrupted {_PASSES} "
         "times: real tokens have a mean P(replaced) of "
         f"{special.expit(clean.logits).mean():.1%}; its rank correlation with the "
-        f"errors of the {kind} by group is {follows}."
+        f"errors of the {kind} by group is {follows or 'undefined'}."
     )
     table = pd.concat(
         [part.assign(trait=trait) for trait, part in tables.items()], ignore_index=True

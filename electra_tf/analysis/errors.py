@@ -92,7 +92,10 @@ def evaluate(
     wrong = (kinds != RIGHT).astype(bool)
     fitting = halves(rows, seed)
     if not wrong[fitting].any():
-        raise UserError("no word is marked as wrong.")
+        raise UserError(
+            "no word is marked as wrong in the half of the sentences that selects the "
+            "threshold: give more sentences."
+        )
     precision, recall, thresholds = metrics.precision_recall_curve(
         wrong[fitting], scores[fitting]
     )
@@ -140,7 +143,7 @@ def read_marked(path: str, log: Log) -> list[Marked]:
     """
     if paths.suffix(path) == ".jsonl" or Path(path).is_dir():
         sentences = []
-        for pair in read_pairs([path]):
+        for pair in read_pairs([path], flag="errors"):
             words = pair.bad.split()
             edits = difflib.SequenceMatcher(None, words, pair.good.split(), False)
             spans = [

@@ -155,7 +155,7 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
         axis.set_title(textwrap.fill(str(name), 50), loc="left", fontsize=10.5)
         is_share = chart.kind == "points"
         axis.set_xlabel("" if is_share else chart.x)
-        axis.set_ylabel("share of tokens" if is_share else chart.y)
+        axis.set_ylabel("share" if is_share else chart.y)
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[len(panels) :]:
         axis.remove()

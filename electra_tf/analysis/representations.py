@@ -75,7 +75,10 @@ def probe(
     classes, numbers = np.unique(targets, return_inverse=True)
     training = halves(sentences, seed)
     if len(np.unique(numbers[training])) < 2:
-        raise UserError("all words have the same class: a probe needs two.")
+        raise UserError(
+            "all words in the half of the sentences that trains the probe have the "
+            "same class, and a probe needs two: give more sentences."
+        )
     fitted, gold, loss = numbers[training], numbers[~training], frozen.LOSSES["tagging"]
     count = len(classes)
     own = states[:, training]

@@ -60,9 +60,14 @@ def read(path: str) -> list[NBest]:
         where = f"{path}, line {number}"
         files.check_shape(row, _SHAPE, where)
         hypotheses = [
-            (each, 0.0) if isinstance(each, str) else (each["text"], each.get("score"))
+            (each, None) if isinstance(each, str) else (each["text"], each.get("score"))
             for each in row["hypotheses"]
         ]
+        if len({score is None for _, score in hypotheses}) > 1:
+            raise UserError(
+                f"{where}: some hypotheses have no score, which would count as 0, a "
+                "probability of 1: give all hypotheses of a list a score, or none."
+            )
         texts = tuple(text for text, _ in hypotheses)
         first = np.array([score or 0.0 for _, score in hypotheses], float)
         if not texts or not all(map(str.strip, texts)) or not np.isfinite(first).all():

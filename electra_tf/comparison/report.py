@@ -79,7 +79,8 @@ class Scores:
             gains = [gain for run in runs if (gain := _gain(run)) is not None]
             if aucs and fmean(aucs) < config.threshold_auc:
                 values[system.name] = f"AUC {fmean(aucs):.3f}"
-            elif gains and fmean(gains) < config.threshold_nats:
+            # Gains may be negative, and 0 disables the threshold.
+            elif gains and fmean(gains) < config.threshold_nats > 0:
                 values[system.name] = f"{fmean(gains):.2f} nats"
         return values
 
@@ -178,7 +179,11 @@ def _score_table(scores: Scores) -> str:
     metrics: dict[str, dict[str, None]] = {}
     for row in scores.store.rows("probe"):
         metrics.setdefault(row["probe"], {})[row["metric"]] = None
-    shown = [f"{name}: {' or '.join(own)}" for name, own in metrics.items()]
+    shown = [
+        f"{name}: {' or '.join(own)}"
+        for name, own in metrics.items()
+        if name in scores.columns
+    ]
     return (
         "## Scores\n\nMean ± standard deviation over the pretraining seeds.\n\n"
         + table(["system", *scores.columns, "seeds"], lines)
@@ -244,19 +249,22 @@ def _held_out_table(scores: Scores) -> str:
 
 
 def _failures(scores: Scores) -> str:
-    names = {row.name for row in scores.plan.rows}
-    shown = {None, *(probe.name for probe in scores.plan.probes)}
-    notes = [
-        f"- {describe(row)}"
-        for row in scores.store.failures()
-        if row["system"] in names and row.get("probe") in shown
-    ]
+    plan = scores.plan
+    names = {row.name for row in plan.rows}
+    probes = {None, *(probe.name for probe in plan.probes)}
+
+    def is_shown(row: Row) -> bool:
+        is_planned = row["system"] in names and row["seed"] in plan.seeds
+        return is_planned and row.get("probe") in probes
+
+    failures = filter(is_shown, scores.store.failures())
+    notes = [f"- {describe(row)}" for row in failures]
     notes += [
         f"- {row['system']} seed {row['seed']}: {len(row['failed_seeds'])} of "
         f"{len(row['scores'])} fine-tuning runs of {row['probe']} diverged or learned "
         "nothing (the scores include them)"
         for row in scores.store.rows("probe")
-        if row["failed_seeds"] and row["system"] in names and row["probe"] in shown
+        if row["failed_seeds"] and is_shown(row)
     ]
     return "## Failures\n\n" + "\n".join(notes) if notes else ""
 

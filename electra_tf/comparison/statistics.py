@@ -16,6 +16,8 @@ CONFIDENCE = 0.95
 # Bootstrap resamples; largest number of sign patterns for an exact permutation test.
 _RESAMPLES = 9999
 _MAX_PATTERNS = 2**13
+# Decimals of equal means.
+_DIGITS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +79,11 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 
 def sign_flip_p_value(values: Sequence[float]) -> float:
     """Returns a mean's two-sided sign-flip p-value; exact up to 13 differences."""
-    # For a single sample, "samples" flips signs.
+    # For a single sample, "samples" flips signs. Many patterns tie, as scores count
+    # examples: floating-point noise must not break these ties.
     test = stats.permutation_test(
         (values,),
-        np.mean,
+        lambda signed, axis: signed.mean(axis).round(_DIGITS),
         permutation_type="samples",
         vectorized=True,
         n_resamples=_MAX_PATTERNS,

@@ -57,10 +57,13 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
     return {"method": method, "by": config.by, **count(pairs, token_scores)}
 
 
-def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
+def read_pairs(
+    patterns: Sequence[str], limit: int | None = None, *, flag: str = "data"
+) -> list[Pair]:
     """Reads .jsonl files, or folders of them: at most ``limit`` pairs per file.
 
-    Raises ValueError for invalid or no pairs, OSError for missing files.
+    ``flag`` is named in errors. Raises ValueError for invalid or no pairs, OSError for
+    missing files.
     """
     paths = []
     for place in map(Path, patterns):
@@ -68,7 +71,7 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     pairs = []
     for path in paths:
         if not path.is_file():
-            raise FileNotFoundError(f"No file {path}: correct --data.")
+            raise FileNotFoundError(f"No file {path}: correct --{flag}.")
         rows = json_rows(read_text(str(path)).split("\n"), str(path))
         for number, row in itertools.islice(rows, limit):
             sides = [row.get(f"sentence_{side}") for side in ("good", "bad")]
@@ -83,8 +86,8 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
             pairs.append(Pair(*sides, paradigm, field))
     if not pairs:
         raise UserError(
-            f"--data={','.join(patterns)} has no pairs: name .jsonl files or a folder "
-            "of them."
+            f"--{flag}={','.join(patterns)} has no pairs: name .jsonl files or a "
+            "folder of them."
         )
     return pairs
 
@@ -114,7 +117,7 @@ def count(
 
 
 def _accuracies(orders: Sequence[np.ndarray]) -> dict[str, Any]:
-    count, shares = len(orders), np.mean(orders, axis=0)
+    count, shares = len(orders), np.mean(orders, axis=0, dtype=np.float64)
     intervals = [
         tuple(100 * float(x) for x in (share, *wilson(share, count)))
         for share in shares

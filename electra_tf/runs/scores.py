@@ -85,7 +85,10 @@ def token_scores(
                 f"{most - 2}."
             )
         rows.append([vocabulary.cls_id, *ids, vocabulary.sep_id])
-    return row_scores(method, model, vocabulary, rows, batch_size=batch_size, log=log)
+    scores = row_scores(method, model, vocabulary, rows, batch_size=batch_size, log=log)
+    # Scores of equal rows in different batches differ by rounding: keep ties.
+    by_row = dict(zip(map(tuple, rows), scores, strict=True))
+    return [by_row[tuple(row)] for row in rows]
 
 
 def row_scores(

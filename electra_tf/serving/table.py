@@ -167,5 +167,5 @@ def _comparable(answers: Sequence[dict[str, Any]]) -> tuple[TextTask, np.ndarray
         return task, np.array([answer["score"] for answer in answers], np.float32)
     raise UserError(
         "--label compares classes, labels and numbers of whole texts; this model "
-        f"predicts {', '.join(first)}: leave --label out."
+        f"predicts {', '.join(first)}: use electra-tf predict without --label."
     )

@@ -34,7 +34,8 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     middle = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     low, high = ((middle + side * half) / (1 + z * z / count) for side in (-1, 1))
-    return low, high
+    # Rounding can exceed [0, 1].
+    return max(low, 0.0), min(high, 1.0)
 
 
 def confusion_matrix(labels: ArrayLike, predictions: ArrayLike) -> np.ndarray:

@@ -106,6 +106,8 @@ def test_charts_show_the_table():
     points = render.figure(table, Chart("t", "panel", "y", kind="points"))
     names = [label.get_text() for label in points.axes[0].get_xticklabels()]
     assert names == ["a", "b"]
+    # Words in the part on errors, tokens in the part on bias.
+    assert points.axes[0].get_ylabel() == "share"
     square = table.iloc[:2]
     heat = render.figure(square, Chart("t", "x", "series", kind="heat", color="y"))
     assert heat.axes[0].images[0].get_array().tolist() == [[0.2, 0.4]]

@@ -115,6 +115,9 @@ def test_nothing_is_wrong():
     marked = [Marked(("a", "b"), ("", ""))] * 4
     with pytest.raises(ValueError, match="no word is marked"):
         errors.evaluate(marked, np.arange(8.0))
+    marked = [*marked, Marked(("c",), ("X",))]
+    with pytest.raises(ValueError, match="in the half of the sentences that selects"):
+        errors.evaluate(marked, np.arange(9.0), seed=7)
 
 
 M2 = """S This are a sentence .
@@ -198,6 +201,11 @@ def test_empty_and_missing_files(tmp_path):
             read(tmp_path, "\n", name)
     with pytest.raises(OSError, match=re.escape("none.m2")):
         errors.read_marked(str(tmp_path / "none.m2"), refuse)
+    with pytest.raises(OSError, match=r"none\.jsonl: correct --errors"):
+        errors.read_marked(str(tmp_path / "none.jsonl"), refuse)
+    (tmp_path / "m2").mkdir()
+    with pytest.raises(ValueError, match=r"^--errors=.* has no pairs"):
+        errors.read_marked(str(tmp_path / "m2"), refuse)
 
 
 def test_tagged_files(tmp_path):

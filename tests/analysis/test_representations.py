@@ -75,7 +75,7 @@ def test_probes_are_logistic_regressions():
     )
     assert baseline == 0.5
     assert 1 > binary[1] > binary[0] > 0.4
-    with pytest.raises(ValueError, match="a probe needs two"):
+    with pytest.raises(ValueError, match="a probe needs two: give more"):
         representations.probe(states, np.ones(600), sentences)
 
 

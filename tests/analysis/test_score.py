@@ -55,6 +55,7 @@ def test_lists_are_read(tmp_path):
         ('{"hypotheses": [{"text": "a", "score": "x"}]}', "line 1: hypotheses: 0 is"),
         ('{"hypotheses": [{"text": "a", "score": NaN}]}', "finite scores"),
         ('{"hypotheses": ["a"], "reference": 3}', "reference is 3"),
+        ('{"hypotheses": ["a", {"text": "b", "score": -1}]}', "have no score"),
     ],
 )
 def test_broken_lists_are_one_line(tmp_path, text, message):

@@ -124,11 +124,18 @@ def test_held_out_losses_stand_in_columns_of_their_own(store):
 def test_failures_are_told(store):
     assert "## Failures" not in markdown(plan(), store)
     run = {"kind": "pretrain", "system": "mlm", "seed": 1}
+    store.add(run | {"seed": 3, "failure": "beyond --seeds"})
+    assert "## Failures" not in markdown(plan(), store)
     store.add(run | {"failure": "OSError: disk"})
     fill(store, scores={"electra": [(1.0, 2.0)]}, failed_seeds=[0])
     text = markdown(plan(), store)
     assert "- mlm seed 1: pretraining FAILED: OSError: disk" in text
     assert "- electra seed 0: 1 of 1 fine-tuning runs of cola diverged" in text
+
+
+def test_metrics_are_those_of_the_probes_in_the_table(store):
+    text = markdown(plan(probe=("sst: --task=sst",)), store)
+    assert "\n\nsst: dev accuracy.\n\n" in text
 
 
 def test_an_empty_store_and_no_probes(tmp_path):
@@ -162,6 +169,9 @@ def test_a_masked_lm_at_its_trivial_predictor_is_not_ranked(store):
     # The scores stay in the table.
     assert {row[0] for row in rows_of(text, "## Scores")[2:]} > {"electra", "mlm"}
     assert "Below threshold" not in markdown(plan(threshold_nats=0.05), store)
+    fill_learned(store, loss=7.0)
+    assert "mlm (-1.40 nats)" in markdown(plan(threshold_nats=0.05), store)
+    assert "Below threshold" not in markdown(plan(threshold_nats=0), store)
 
 
 def test_a_reference_on_its_plateau_ranks_nobody(store):

@@ -25,6 +25,14 @@ def test_permutation_p_value_counts_all_sign_patterns(pairs):
     assert sign_flip_p_value(values) == pytest.approx(every_sign(values))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_patterns_of_scores_that_count_examples_tie(seed):
+    rng = np.random.default_rng(seed)
+    right, other = rng.integers(200, 206, (2, 5))
+    got = paired_difference(100 * (right / 277), 100 * (other / 277))
+    assert got.p_permutation == pytest.approx(every_sign(right - other))
+
+
 def test_many_pairs_are_sampled_near_the_exact_value():
     values = np.random.default_rng(0).normal(0.4, 1, 15)
     assert sign_flip_p_value(values) == pytest.approx(every_sign(values), abs=0.02)

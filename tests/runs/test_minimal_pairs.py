@@ -12,7 +12,7 @@ import electra_tf as et
 from electra_tf.cli import note
 from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
-from electra_tf.runs import minimal_pairs
+from electra_tf.runs import minimal_pairs, scores
 from electra_tf.runs.minimal_pairs import Pair
 from electra_tf.runs.scores import token_scores
 from tests import tiny_run
@@ -138,11 +138,25 @@ def test_paradigm_and_field_may_be_numbers(tmp_path):
 def test_ties_count_as_half_and_means_are_not_sums():
     pairs = [Pair("", "", "p", "f"), *[Pair("", "", "p", "")] * 2]
     scores = [[-1.0, -1.0, -1.0], [-2.0], [-1.0], [-1.0], [-1.0], [-2.0, -3.0]]
-    found = minimal_pairs.count(pairs, [np.array(each) for each in scores])
+    scores = [np.array(each, np.float32) for each in scores]
+    found = minimal_pairs.count(pairs, scores)
     row = found["all"]["all"]
     shares = [row["pairs"], row["sum"][0], row["mean"][0]]
-    assert shares == pytest.approx([3, 50, 250 / 3])
+    assert shares == pytest.approx([3, 50, 250 / 3], rel=1e-12)
     assert {name: row["pairs"] for name, row in found["fields"].items()} == {"f": 1}
+
+
+def test_equal_tokens_tie_whatever_their_batches(electra, tmp_path, monkeypatch):
+    noise = np.random.default_rng(0)
+
+    def rounded(method, model, vocabulary, rows, **options):
+        return [noise.normal(-1, 1e-6, len(row) - 2) for row in rows]
+
+    monkeypatch.setattr(scores, "row_scores", rounded)
+    data = tmp_path / "ties.jsonl"
+    pair = {"sentence_good": "the movie", "sentence_bad": "THE movie"}
+    data.write_text(f"{json.dumps(pair)}\n" * 5)
+    assert run(electra[0], str(data))["all"]["all"]["sum"][0] == 50
 
 
 def test_limits_and_mistakes(tmp_path, electra):

@@ -14,7 +14,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from electra_tf import serving
 from electra_tf.__main__ import main as command
+from electra_tf.config.commands import EvaluateConfig
 from electra_tf.serving import predictor
+from electra_tf.serving.table import score_table
 from electra_tf.tasks import (
     Classification,
     MultiLabel,
@@ -416,6 +418,13 @@ def test_tables_keep_their_columns_and_are_scored(exported, tmp_path, kind, caps
         assert first.items() <= row.items()
         assert row["predicted_predicted_label"] == first["predicted_label"]
         assert len(row) > len(first) + 2
+
+
+def test_only_classes_labels_and_numbers_are_scored():
+    """``evaluate`` cannot leave --label out, which predict can."""
+    config = EvaluateConfig(model="runs/x", input="in.csv")
+    with pytest.raises(ValueError, match=r"predicts tags: use .*predict without"):
+        score_table(config, ("text",), [{"tags": ["O"]}])
 
 
 def test_tables_that_do_not_fit_are_refused(exported, predict, tmp_path):

@@ -51,6 +51,15 @@ def test_correlations_with_nan_are_nan(score):
     assert score([1.0], [2.0]) == 0
 
 
+@pytest.mark.parametrize("count", [7, 9, 14, 30])
+def test_wilson_intervals_are_within_0_and_1(count):
+    for hits in (0, count // 2, count):
+        peer = scipy.stats.binomtest(hits, count).proportion_ci(method="wilson")
+        low, high = metrics.wilson(hits / count, count)
+        assert (low, high) == pytest.approx((peer.low, peer.high), abs=1e-6)
+        assert 0 <= low <= high <= 1
+
+
 def test_multilabel_f1_agrees_with_scikit_learn():
     rng = np.random.default_rng(0)
     labels, found = rng.random((30, 4)) < 0.3, rng.random((30, 4)) < 0.4
