@@ -114,6 +114,13 @@ def test_standard_streams_are_utf_8_in_every_locale(encoding, monkeypatch):
     assert sys.stdout.buffer.getvalue().startswith("日".encode())
 
 
+def test_closed_standard_streams_are_empty(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert cli.run(SMALL, ["--help"]) == 0
+    assert list(cli.lines_of(sys.stdin)) == []
+
+
 def test_required_flags():
     with pytest.raises(SystemExit, match="error: --from is required"):
         cli.run(SMALL, [])
