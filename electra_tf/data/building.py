@@ -68,6 +68,8 @@ def build(
     wanted = {"format_version": records.FORMAT_VERSION, **config.settings}
     # Checks without the corpus come first: training a vocabulary can take hours.
     Reader(config)
+    if config.beam:
+        units.require_beam()
     if config.decontaminate:
         evaluation = corpora.open_corpus(config.decontaminate, text_column=None)
         wanted["decontaminate"] = corpora.corpus_hash(evaluation)
