@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf import cli
 from electra_tf.__main__ import COMMANDS
-from electra_tf.config import fields
+from electra_tf.config import commands, fields
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig, FinetuneRunConfig
 from electra_tf.config.pretraining import EncoderConfig, GeneratorConfig, PretrainConfig
@@ -94,9 +94,13 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
         (PretrainConfig, "--model_dir"),
         (FinetuneConfig, "--output_dir"),
         (CompareConfig, "--output_dir"),
+        (PretrainConfig, "--data_dir"),
+        *((commands.PredictConfig, "--output"), (commands.InspectConfig, "--html")),
+        *((commands.ScoreConfig, "--report"), (commands.AnalyzeConfig, "--output")),
+        (commands.ConvertConfig, "--to"),
     ],
 )
-def test_output_folders_are_local_and_not_empty(config_class, flag):
+def test_outputs_are_local_and_not_empty(config_class, flag):
     for folder, message in (("", "is empty"), ("gs://bucket/run", "is remote")):
         with pytest.raises(ValueError, match=f"{flag}.*{message}"):
             cli.parse(config_class, [f"{flag}={folder}"])
