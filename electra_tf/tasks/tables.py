@@ -121,6 +121,11 @@ class TableSource:
         is_labeled = bool({*self.files} - {*self.unlabeled})
         if not self.separator or (is_labeled and not self.label):
             raise UserError("--label and --label_separator must not be empty.")
+        if len(self.label) > 1 and self.kind != "multilabel":
+            raise UserError(
+                f"--label names {len(self.label)} columns ({', '.join(self.label)}), "
+                f"but {self.kind} has one: name one, or use --task=multilabel."
+            )
         columns = (*self.text, *self.label)
         if doubled := {name for name in columns if columns.count(name) > 1}:
             raise UserError(
