@@ -178,6 +178,12 @@ class TableSource:
         parts = row.get(self.label[0])
         if not isinstance(parts, list):
             text = "" if parts is None else self._name(parts, where)
+            # Lists that pandas wrote to CSV.
+            if text == "[]" or text.startswith(("['", '["')):
+                raise UserError(
+                    f"{where}: the labels {text} are a list in one string: join them "
+                    f"with {self.separator} (--label_separator), or use JSON Lines."
+                )
             parts = text.split(self.separator)
         names = (self._name(part, where) for part in parts)
         return tuple(dict.fromkeys(filter(None, names)))
