@@ -4,6 +4,7 @@
 config. ``--help`` does not import TensorFlow. User errors print as one line.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -88,6 +89,10 @@ class Command(NamedTuple):
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code."""
     logging.set_verbosity(logging.WARNING)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # None if the shell closed it, as by <&-.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Other encodings of the locale cannot represent every token.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -101,9 +106,13 @@ def run(command: Command, arguments: Sequence[str]) -> int:
             say(help_text(config_class, command.arguments))
             return OK
         config, rest = _parse(config_class, arguments, bool(command.arguments))
+        counts = collections.Counter(text.partition("=")[0] for text in arguments)
         for _, leaf in fields.fields(config_class):
+            name, is_list = fields.flag_name(leaf), isinstance(leaf.default, tuple)
             if leaf.metadata["required"] and getattr(config, leaf.name) is None:
-                raise UserError(f"--{fields.flag_name(leaf)} is required; see --help.")
+                raise UserError(f"--{name} is required; see --help.")
+            if is_list and not leaf.metadata["repeated"] and counts[f"--{name}"] > 1:
+                note(f"warning: only the last --{name} counts: join with commas.")
         startup.keep_compiled_code()
         with startup.lightly():
             function = pkgutil.resolve_name(command.function)
@@ -273,6 +282,13 @@ def _expanded(
         except UnicodeDecodeError as error:
             raise UserError(f"flagfile {path} is not UTF-8 text.") from error
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
+        for line in kept:
+            # Would be a part of the value, such as of the name of a new folder.
+            if re.search(r"^-.*(\s#|=(['\"]).*\2$)", line):
+                raise UserError(
+                    f"flagfile {path}: {line}: write values without quotes, and "
+                    "comments on lines of their own."
+                )
         opened.append(path)
         if len(opened) > _MOST_FLAGFILES:
             raise UserError(

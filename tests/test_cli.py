@@ -90,6 +90,15 @@ def test_flags_that_need_another_one():
     assert from_flat({"speed": 2}, Small).speed == 2
 
 
+def test_repeated_lists_are_questioned(tmp_path, capsys):
+    (tmp_path / "a.cfg").write_text("--words=x\n")
+    given = [f"--flagfile={tmp_path / 'a.cfg'}", "--words=y", "--many=p", "--many=q"]
+    for more, count in ([], 0), (["--words=z"], 1):
+        with pytest.raises(SystemExit, match="--from is required"):
+            cli.run(SMALL, given + more)
+        assert capsys.readouterr().err.count("only the last --words counts") == count
+
+
 def test_the_home_folder_is_that_of_shells(tmp_path, monkeypatch):
     """Shells expand ~ only at the start of an argument."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -112,6 +121,13 @@ def test_standard_streams_are_utf_8_in_every_locale(encoding, monkeypatch):
     monkeypatch.setattr(Small, "__doc__", "日")
     assert cli.run(SMALL, ["--help"]) == 0
     assert sys.stdout.buffer.getvalue().startswith("日".encode())
+
+
+def test_closed_standard_streams_are_empty(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert cli.run(SMALL, ["--help"]) == 0
+    assert list(cli.lines_of(sys.stdin)) == []
 
 
 def test_required_flags():
@@ -137,6 +153,10 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
         cli.parse(Small, [f"--flagfile={tmp_path}/0.cfg"])
     with pytest.raises(ValueError, match="includes itself"):
         cli.parse(Small, [f"--flagfile={outer}"])
+    for line in ("--from=x  # a comment", "--from='x'", '--from="x"'):
+        inner.write_text(line)
+        with pytest.raises(UserError, match=r"inner\.cfg: --from.*: write values with"):
+            cli.parse(Small, [f"--flagfile={inner}"])
     inner.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"inner\.cfg is not UTF-8 text"):
         cli.parse(Small, [f"--flagfile={inner}"])

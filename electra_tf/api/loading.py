@@ -182,5 +182,8 @@ class ExportedModel(Predictor):
         self, texts: Any, batch_size: int | None = None
     ) -> list[dict[str, Any]]:
         """Returns the predictions of ``TextModel.predict``."""
-        batches = sliced(columns_of(texts, self.text_names), batch_size)
+        # Output of taggers, whose texts may be lists of words.
+        words = "num_words" in self._serve.structured_outputs
+        columns = columns_of(texts, self.text_names, words=words)
+        batches = sliced(columns, batch_size)
         return [answer for batch in batches for answer in self.answers(batch)]

@@ -1,6 +1,7 @@
 """Flags of predict, evaluate, inspect, score, analyze, convert and doctor."""
 
 import dataclasses
+import os
 import re
 from typing import Any, ClassVar, Literal
 
@@ -196,7 +197,7 @@ class ScoreConfig(Group):
         )
         paths = [path for path in (self.input, self.output, self.report) if path]
         require(
-            len({*paths}) == len(paths),
+            len({*map(os.path.realpath, paths)}) == len(paths),
             "--input, --output and --report must be different files.",
         )
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from electra_tf.config.fields import MAX_SEED, Group, check_folder, field
+from electra_tf.config.fields import MAX_SEED, Group, field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,3 @@ class CompareConfig(Group):
     dry_run: bool = field(
         False, "Build data and print steps, FLOPs and parameters of each system."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_folder("output_dir", self.output_dir)

@@ -76,13 +76,17 @@ def require(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
-def check_folder(flag: str, path: str | None) -> None:
-    """Raises UserError for an output folder that is empty or remote."""
+# Flags of files and folders that must be local.
+_LOCAL = ("model_dir", "data_dir", "output_dir", "output", "report", "html", "to")
+
+
+def _check_local(flag: str, path: str | None) -> None:
+    """Raises UserError for a path that is empty or remote."""
     # An unset variable of the shell; an empty path is the current folder.
-    require(path != "", f"--{flag} is empty: name a folder.")
+    require(path != "", f"--{flag} is empty: name a path.")
     require(
         "://" not in str(path or ""),
-        f"--{flag}={path} is remote: name a local folder, and copy it.",
+        f"--{flag}={path} is remote: name a local path, and copy it.",
     )
 
 
@@ -90,6 +94,8 @@ class Group:
     """Base class of flag groups; raises UserError if a value is not allowed."""
 
     def __post_init__(self) -> None:
+        for name in _LOCAL:
+            _check_local(name, getattr(self, name, None))
         literals = _literals(type(self))
         for leaf in dataclasses.fields(self):
             value = getattr(self, leaf.name)

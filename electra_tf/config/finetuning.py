@@ -16,7 +16,6 @@ from electra_tf.config.fields import (
     MAX_SEED,
     Group,
     callbacks,
-    check_folder,
     field,
     require,
 )
@@ -101,7 +100,6 @@ class FinetuneRunConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_folder("output_dir", self.output_dir)
         require(
             self.export_precision != "int8" or self.export_litert or self.export_onnx,
             "--export_precision=int8 is for --export_litert and --export_onnx: add one "

@@ -13,7 +13,6 @@ from electra_tf.config.fields import (
     MAX_SEED,
     Group,
     callbacks,
-    check_folder,
     field,
     require,
 )
@@ -90,7 +89,6 @@ class RunConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_folder("model_dir", self.model_dir)
         require(
             self.train_batch_size % self.gradient_accumulation_steps == 0,
             f"--train_batch_size={self.train_batch_size} is not divisible by "

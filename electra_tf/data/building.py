@@ -18,7 +18,7 @@ from electra_tf import files
 from electra_tf.cli import Log, note
 from electra_tf.config.fields import CASING
 from electra_tf.config.records import RecordsConfig
-from electra_tf.data import corpora, paths, records, units
+from electra_tf.data import corpora, records, units
 from electra_tf.data.selection import KEPT, REASONS, Reader, facts
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
@@ -58,16 +58,13 @@ def build(
     """
     if not config.output_dir:
         raise UserError("records need a folder: set output_dir.")
-    if paths.is_remote(config.output_dir):
-        raise UserError(
-            f"records cannot be built in {config.output_dir}: build them in a local "
-            "folder, copy it, and pass --records."
-        )
     folder = Path(config.output_dir)
     outputs = (*outputs, folder)
     wanted = {"format_version": records.FORMAT_VERSION, **config.settings}
     # Checks without the corpus come first: training a vocabulary can take hours.
     Reader(config)
+    if config.beam:
+        units.require_beam()
     if config.decontaminate:
         evaluation = corpora.open_corpus(config.decontaminate, text_column=None)
         wanted["decontaminate"] = corpora.corpus_hash(evaluation)

@@ -110,6 +110,9 @@ def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
                 yield io.BufferedReader(module.CompressedInputStream(file, codec))
             else:
                 with module.open(file) as unpacked:
+                    if kind == ".xz":
+                        # LZMAFile takes a damaged later stream for the end of the file.
+                        unpacked._buffer.raw._trailing_error = ()
                     yield unpacked
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             # Errors of the system have a number.

@@ -9,6 +9,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import importlib.util
 import itertools
 import random
 import re
@@ -290,19 +291,22 @@ def _run(step: str, unit: Unit) -> int:
     return _worker[0].run(step, unit)
 
 
+def require_beam() -> None:
+    """Raises ValueError if Apache Beam is not installed."""
+    if importlib.util.find_spec("apache_beam") is None:
+        raise UserError(
+            "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
+        )
+
+
 def _run_beam(step: str, job: Job, units: Sequence[Unit]) -> None:
     """Runs a step on units in a Beam pipeline with one unit per element.
 
     All workers must share ``job.folder``. File writes are atomic and deterministic, so
     bundles can be retried or run twice concurrently.
     """
-    try:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ImportError as error:
-        raise UserError(
-            "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
-        ) from error
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
 
     flags = job.settings.beam
 

@@ -127,6 +127,13 @@ def read(source: Source) -> Imported:
         halves[second.role] = second
     towers = source.selected({role: half.tower for role, half in halves.items()})
     tokenizer = tokenizer_files.read_tokenizer(folder)
+    if len(halves) == 2:
+        theirs = tokenizer_files.read_tokenizer(tensor_files.local_folder(other))
+        if theirs.vocabulary not in (None, tokenizer.vocabulary):
+            raise UserError(
+                f"{source.path} and {other} have different vocabularies: they are not "
+                "of one model, or one vocab.txt or tokenizer.json is wrong."
+            )
     task, notes = first.task, tokenizer.notes
     may_be_pair = task is not None and task.kind in task_heads.PROBLEMS
     if source.pair is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 
@@ -179,6 +180,7 @@ def _load(path: Path) -> keras.Model:
             return keras.saving.load_model(path, compile=False)
         if path.is_dir():
             _check_sizes(path, sum(x.stat().st_size for x in path.glob("*.h5")))
+            _check_layers(path)
         return _hub().models.ElectraBackbone.from_preset(str(path))
     except Exception as error:  # Keras raises many types.
         reason = cli.reason(error)
@@ -238,6 +240,21 @@ def _check_sizes(path: Path, held: int) -> None:
     config = _config(path)
     sizes = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
     models.check_sizes({"config": {**sizes, "size": sizes["embedding_size"]}}, held)
+
+
+def _check_layers(folder: Path) -> None:
+    """Raises ValueError for weights of more layers, which keras-hub does not read."""
+    weights = folder / "model.weights.h5"
+    if weights.is_file():
+        with h5py.File(weights) as file:
+            # Keras 2 has another name for `layers`.
+            names = [x for x in file.get("layers", ()) if x.startswith("transformer")]
+        count = _config(folder).get("num_layers", len(names))
+        if len(names) > count:
+            raise UserError(
+                f"{weights.name} has {len(names)} layers, and num_layers in {CONFIG} "
+                f"is {count}: correct it"
+            )
 
 
 def _hub() -> ModuleType:

@@ -122,11 +122,6 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
             f"--task={name} needs --train, a .csv, .tsv or .jsonl table with the "
             "columns --text and --label."
         )
-    if len(data.label) > 1 and kind is not MultiLabel:
-        raise UserError(
-            f"--label names {len(data.label)} columns ({', '.join(data.label)}), but "
-            f"--task={name} has one: name one, or use --task=multilabel."
-        )
     source = TableSource(
         files={"train": data.train, "eval": data.eval, "test": data.test},
         text=data.text,

@@ -74,7 +74,7 @@ class Predictor:
                 if not isinstance(row.get(name), str):
                     raise UserError(
                         f"The model needs {' and '.join(self.text_names)}, but {name} "
-                        f"is missing in {json.dumps(row)[:200]}."
+                        f"is missing or not a string in {json.dumps(row)[:200]}."
                     )
         return self.answers({n: [row[n] for row in rows] for n in self.text_names})
 

@@ -68,7 +68,9 @@ class SentenceSource:
     - ``.csv``, ``.tsv``, ``.jsonl``, ``.json``: a table with one sentence per row.
       Words and tags are lists, or strings separated by spaces.
     - Others: one word per line and a blank or -DOCSTART- line after each sentence.
-      Columns are separated by tabs if the file has any, else by spaces.
+      Columns are separated by tabs if the file has any, else by spaces. Lines of
+      several words that begin with # are comments if they have another number of
+      columns than the other lines.
 
     Columns are numbers from 0, negative from the end, or names in CoNLL-U and tables.
     Tags of ``unlabeled`` splits are not read.
@@ -106,8 +108,14 @@ class SentenceSource:
         tabs = conllu or any("\t" in line.strip(_WHITE_SPACE) for line in lines)
         word = _number(self.word_column, conllu, "word", path)
         tag = _number(self.tag_column, conllu, "tag", path)
-        sentences = []
-        for first, block in _blocks(lines):
+
+        def split(line: str) -> list[str]:
+            return line.split("\t") if tabs else re.findall(r"[^ \t]+", line)
+
+        sentences, blocks = [], list(_blocks(lines))
+        rows = (line for _, block in blocks for line in block)
+        widths = {len(split(line)) for line in rows if not line.startswith("#")}
+        for first, block in blocks:
             words, tags = [], []
             for number, line in enumerate(block, first):
                 where = f"{path}, line {number}"
@@ -118,7 +126,10 @@ class SentenceSource:
                             "or with # if it is a comment: correct the line."
                         )
                     continue
-                cells = line.split("\t") if tabs else re.findall(r"[^ \t]+", line)
+                cells = split(line)
+                # The word # has as many columns as the other words.
+                if re.match(r"#.*\s\S", line) and len(cells) not in widths:
+                    continue
                 words.append(_cell(cells, word, "word", where))
                 if labeled:
                     tags.append(_tag(cells, tag, word, where))

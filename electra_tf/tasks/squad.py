@@ -57,7 +57,11 @@ class Question:
     def is_located(self) -> bool:
         """Whether the first answer, the training target, is at its offset."""
         first = self.answers[:1]
-        return all(text and self.context.startswith(text, at) for text, at in first)
+        return all(
+            # Negative numbers would count from the end.
+            text and at >= 0 and self.context.startswith(text, at)
+            for text, at in first
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -121,6 +121,11 @@ class TableSource:
         is_labeled = bool({*self.files} - {*self.unlabeled})
         if not self.separator or (is_labeled and not self.label):
             raise UserError("--label and --label_separator must not be empty.")
+        if len(self.label) > 1 and self.kind != "multilabel":
+            raise UserError(
+                f"--label names {len(self.label)} columns ({', '.join(self.label)}), "
+                f"but {self.kind} has one: name one, or use --task=multilabel."
+            )
         columns = (*self.text, *self.label)
         if doubled := {name for name in columns if columns.count(name) > 1}:
             raise UserError(
@@ -173,6 +178,12 @@ class TableSource:
         parts = row.get(self.label[0])
         if not isinstance(parts, list):
             text = "" if parts is None else self._name(parts, where)
+            # Lists that pandas wrote to CSV.
+            if text == "[]" or text.startswith(("['", '["')):
+                raise UserError(
+                    f"{where}: the labels {text} are a list in one string: join them "
+                    f"with {self.separator} (--label_separator), or use JSON Lines."
+                )
             parts = text.split(self.separator)
         names = (self._name(part, where) for part in parts)
         return tuple(dict.fromkeys(filter(None, names)))

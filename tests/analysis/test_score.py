@@ -202,7 +202,7 @@ def test_what_cannot_be_done_is_one_line(folder, tmp_path):
         run(folder, tmp_path, "--weight=1", rows=long)
     with pytest.raises(SystemExit, match="--weight must not be negative"):
         run(folder, tmp_path, "--weight=-1")
-    for other in ("in", "out"):
+    for other in ("in", "out", "./in"):
         flags = ("--weight=1", f"--report={tmp_path / other}.jsonl", "--overwrite")
         with pytest.raises(SystemExit, match="must be different files"):
             run(folder, tmp_path, *flags)

@@ -331,6 +331,10 @@ def test_exports_take_raw_strings(preset, tmp_path):
     pairs = [("the movie", "is good"), ("bad", "")]
     assert et.load(tmp_path / "served").predict(pairs) == model.predict(pairs)
     assert model.encode(pairs).shape == (2, 16)
+    tagger = make("TokenClassifier", preset)
+    tagger.export(tmp_path / "tagger", verbose=False)
+    words = [["the", "movie"], ["bad"]]
+    assert et.load(tmp_path / "tagger").predict(words) == tagger.predict(words)
     with pytest.raises(ValueError, match="allowed are tf_saved_model"):
         model.export(tmp_path / "x", "torch")
 

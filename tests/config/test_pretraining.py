@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf import cli
 from electra_tf.__main__ import COMMANDS
-from electra_tf.config import fields
+from electra_tf.config import commands, fields
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig, FinetuneRunConfig
 from electra_tf.config.pretraining import EncoderConfig, GeneratorConfig, PretrainConfig
@@ -94,9 +94,13 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
         (PretrainConfig, "--model_dir"),
         (FinetuneConfig, "--output_dir"),
         (CompareConfig, "--output_dir"),
+        (PretrainConfig, "--data_dir"),
+        *((commands.PredictConfig, "--output"), (commands.InspectConfig, "--html")),
+        *((commands.ScoreConfig, "--report"), (commands.AnalyzeConfig, "--output")),
+        (commands.ConvertConfig, "--to"),
     ],
 )
-def test_output_folders_are_local_and_not_empty(config_class, flag):
+def test_outputs_are_local_and_not_empty(config_class, flag):
     for folder, message in (("", "is empty"), ("gs://bucket/run", "is remote")):
         with pytest.raises(ValueError, match=f"{flag}.*{message}"):
             cli.parse(config_class, [f"{flag}={folder}"])
@@ -157,6 +161,12 @@ def test_base_with_the_small_learning_rate_is_questioned():
     assert "5e-4 (ELECTRA-Small's)" in warnings(config)["learning_rate"]
     assert not warnings(parse(f"--flagfile={CONFIGS / 'base.cfg'}"))
     assert not warnings(parse(f"--flagfile={CONFIGS / 'small.cfg'}"))
+
+
+def test_a_corpus_beside_records_is_questioned():
+    assert not warnings(parse("--records=data"))
+    (text,) = warnings(parse("--records=data", "--corpus=a.txt")).values()
+    assert "corpus a.txt has no effect with --records" in text
 
 
 def test_a_late_adversarial_start_is_questioned():

@@ -189,7 +189,7 @@ def test_text_with_a_scheme(corpus, tmp_path):
         assert manifest.corpus["characters"] == here.corpus["characters"]
         assert manifest.corpus["documents"] == 400
     assert read_manifest(tmp_path / "from corpus.txt").train == here.train
-    with pytest.raises(ValueError, match="cannot be built in gs://x"):
+    with pytest.raises(ValueError, match="gs://x is remote"):
         build(corpus, "gs://x")
 
 

@@ -104,6 +104,11 @@ def test_pair_of_two_folders(tmp_path):
     assert list(read(disc).towers) == ["discriminator"]
     with pytest.raises(ValueError, match="discriminator and a generator, in this"):
         read(gen, generator=str(disc))
+    swapped = [*read(disc).vocabulary.tokens[:-2], "zz", "##zz"]
+    (gen / "vocab.txt").write_text("\n".join(swapped))
+    with pytest.raises(ValueError, match="have different vocabularies"):
+        read(disc, generator=str(gen))
+    (gen / "vocab.txt").unlink()
     change_tensors(gen, lambda t: t["electra.embeddings.LayerNorm.bias"].fill(1))
     with pytest.raises(ValueError, match=r"do not share their embeddings; .*beta"):
         read(disc, generator=str(gen))

@@ -174,6 +174,16 @@ def test_sizes_beyond_the_weights_are_refused_before_building(tmp_path, name):
     assert time.monotonic() - started < 2
 
 
+def test_layers_that_the_config_leaves_out_are_not_lost(tmp_path):
+    write(tmp_path / "preset", encoder())
+    path = tmp_path / "preset" / "config.json"
+    config = json.loads(path.read_text())
+    config["config"]["num_layers"] -= 1
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"weights\.h5 has 2 layers, and .* is 1: "):
+        read(tmp_path / "preset")
+
+
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = tmp_path / "bomb.keras"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -46,18 +46,22 @@ def bert_windows(length, room, stride):
         start += min(size, stride)
 
 
-@pytest.mark.parametrize("stride", [1, 3, 5, 9])
-def test_windows_and_maximum_context_are_those_of_bert(stride):
-    length, query, context = 12, 3, "a " * 17 + "b"
+@pytest.mark.parametrize(
+    ("stride", "length", "count"),
+    # A last window that is shorter by over 100 loses by its length alone.
+    [*((stride, 12, 18) for stride in (1, 3, 5, 9)), (128, 270, 400)],
+)
+def test_windows_and_maximum_context_are_those_of_bert(stride, length, count):
+    query, context = 3, "a " * (count - 1) + "b"
     data = [question(context, text=text) for text in ("x y z x y z", "x")]
     made = task(max_query_length=query, doc_stride=stride)
     rows = made.encode(data, common.tokenizer(), length)
     for number, room in enumerate((length - 6, length - 4)):
-        expected = bert_windows(18, room, stride)
+        expected = bert_windows(count, room, stride)
         mine = [i for i, owner in enumerate(rows["example"]) if owner == number]
         token = [rows["token"][row] for row in mine]
         assert [(row[row >= 0].min(), (row >= 0).sum()) for row in token] == expected
-        for position in range(18):
+        for position in range(count):
             scores = [
                 min(position - start, start + size - 1 - position) + 0.01 * size
                 if start <= position < start + size

@@ -101,6 +101,18 @@ def test_documents_begin_with_or_without_blank_lines(tmp_path, text):
     assert text.split("\n")[int(second.id.removeprefix("line ")) - 1][0] == "c"
 
 
+@pytest.mark.parametrize("gap", [" ", "\t"])
+def test_comments_have_another_number_of_columns_than_the_word_hash(tmp_path, gap):
+    rows = ["# text = # is", "#{0}NN{0}O", "is{0}VB{0}O", "", "# a b c", ""]
+    rows.append("#{0}NN{0}O")
+    text = "\n".join(rows).format(gap)
+    first, second = source(write(tmp_path, "x.conll", text))("train")
+    assert (first.words, second.words) == (("#", "is"), ("#",))
+    text = "#\turl\t[2009]\n1\tAda\tB-PER\tO\n"  # GermEval 2014.
+    found = source(write(tmp_path, "x.tsv", text), word="1", tag="2")
+    assert found.columns(found.files["train"])[0].words == ("Ada",)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

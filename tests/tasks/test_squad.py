@@ -4,7 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electra_tf.tasks.squad import SquadSource, best_threshold, find_squad_files
+from electra_tf.tasks.squad import (
+    Question,
+    SquadSource,
+    best_threshold,
+    find_squad_files,
+)
 from tests.tasks import common
 
 
@@ -48,6 +53,9 @@ def test_training_answers_that_are_elsewhere_are_left_out_and_counted(tmp_path):
     assert [q.id for q in source("train", path, log=lines.append)("train")] == ["q2"]
     assert "1 training questions are left out" in lines[0]
     assert len(source("dev", path)("dev")) == 2
+    for start in (-3, 5):
+        # Python counts negative numbers from the end.
+        assert not Question("q", "?", "a cat", (("cat", start),)).is_located
     path = write(tmp_path, ("a cat", questions[:1]))
     with pytest.raises(ValueError, match=r"no training question is left.*answer_start"):
         source("train", path, log=lines.append)("train")

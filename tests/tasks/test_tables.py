@@ -75,6 +75,19 @@ def test_labels_are_names_whatever_is_around_them(tmp_path):
             labels(write(tmp_path, "e.jsonl", row), kind="multilabel")
 
 
+@pytest.mark.parametrize("cell", ["\"['a', 'b']\"", "['a' 'b']", "[]"])
+def test_lists_of_labels_that_pandas_wrote_are_refused(tmp_path, cell):
+    path = write(tmp_path, "a.csv", f"text,label\nt,{cell}\n")
+    with pytest.raises(ValueError, match=r"line 2: the labels .* a list in one string"):
+        labels(path, kind="multilabel")
+
+
+def test_only_multilabel_reads_several_label_columns():
+    for kind in ("classification", "regression"):
+        with pytest.raises(ValueError, match=f"2 columns .a, b., but {kind} has one"):
+            source("a.csv", label=("a", "b"), kind=kind)
+
+
 def test_regression_reads_numbers(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,1.5\nu,-2\n")
     assert labels(path, kind="regression") == [1.5, -2.0]
