@@ -22,6 +22,7 @@ from electra_tf.errors import UserError
 # Modules that decompress files, by suffix.
 # The module `bz2` ignores all streams after a damaged one.
 PACKED = {".gz": "gzip", ".bz2": "pyarrow", ".xz": "lzma", ".zst": "pyarrow"}
+_BLOCK = 1 << 16
 
 
 def is_remote(path: files.AnyPath) -> bool:
@@ -108,6 +109,8 @@ def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
             if module.__name__ == "pyarrow":
                 codec = "zstd" if kind == ".zst" else "bz2"
                 yield io.BufferedReader(module.CompressedInputStream(file, codec))
+            elif kind == ".xz":
+                yield io.BufferedReader(_Streams(file))
             else:
                 with module.open(file) as unpacked:
                     yield unpacked
@@ -119,6 +122,37 @@ def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
                 f"{path}: cannot be unpacked ({error}). Compress the file again, or "
                 "give it uncompressed."
             ) from error
+
+
+class _Streams(io.RawIOBase):
+    """Decompresses all streams of an .xz file.
+
+    The files of the module `lzma` ignore all streams after a damaged one, or after the
+    zeros that may pad a stream.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self._file, self._stream, self._rest = file, lzma.LZMADecompressor(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        data = b""
+        while not data:
+            raw = b""
+            if self._stream.eof:
+                while not (raw := self._rest.lstrip(b"\0")):
+                    self._rest = self._file.read(_BLOCK)
+                    if not self._rest:
+                        return 0
+                self._stream = lzma.LZMADecompressor()
+            elif self._stream.needs_input and not (raw := self._file.read(_BLOCK)):
+                raise EOFError("the file ends within a stream")
+            data = self._stream.decompress(raw, len(buffer))
+            self._rest = self._stream.unused_data
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def read_bytes(path: files.AnyPath) -> bytes:

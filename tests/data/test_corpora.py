@@ -74,13 +74,19 @@ def test_compressed_text_reads_as_the_plain_file(suffix, write):
     path.write_bytes(whole + whole)  # Compressed in two parts.
     assert documents(path) == documents(write("b.txt", text * 2))
     damaged = [whole[:-12], whole[: len(whole) // 2], b"not compressed at all"]
-    if suffix != ".xz":
-        # The module `bz2` would ignore the second part and all after it.
-        damaged.append(whole + b"?" + whole[1:] + whole)
+    # The modules `bz2` and `lzma` would ignore the second part and all after it.
+    damaged.append(whole + b"?" + whole[1:] + whole)
     for content in damaged:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"a\.txt\{suffix}: cannot be unpacked"):
             documents(path)
+
+
+def test_xz_is_read_beyond_padding(write):
+    """Zeros may pad a stream; the module `lzma` would end there."""
+    path = write("a.txt.xz", "one\n\n")
+    path.write_bytes(path.read_bytes() + bytes(4) + packed("b.xz", b"two\n") + bytes(8))
+    assert documents(path) == [["one"], ["two"]]
 
 
 def test_other_files_of_a_folder_are_listed_in_one_line(write, tmp_path):
