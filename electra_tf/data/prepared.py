@@ -115,6 +115,11 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
                 f"The records in {folder} hold up to {longest} tokens but "
                 f"--max_seq_length is {limit}: raise it or rebuild them."
             )
+        if longest < limit:
+            log(
+                f"warning: the records in {folder} hold at most {longest} tokens: "
+                f"--max_seq_length={limit} only adds padding."
+            )
     casings = {
         (manifest.settings["lower_case"], manifest.settings["strip_accents"])
         for manifest in manifests.values()

@@ -100,6 +100,10 @@ def test_flags_of_the_build_have_no_effect_on_records(tmp_path, capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert "warning: --corpus has no effect: --records are" in first
     assert "warning: --eval_fraction has no effect" in second
+    # Every step would train on padding.
+    data = DataConfig(records=(str(tmp_path / "a"),), max_seq_length=512)
+    given_data(data, print)
+    assert "hold at most 32 tokens: --max_seq_length=512" in capsys.readouterr().out
 
 
 def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):
