@@ -65,7 +65,7 @@ class Subject:
     @property
     def config(self) -> PretrainConfig | None:
         """The flags as a config, or None if this version refuses them."""
-        known = self.flags.keys() - PretrainConfig.REMOVED
+        known = self.flags.keys() & fields.hints(PretrainConfig)
         with contextlib.suppress(UserError):
             flags = {name: self.flags[name] for name in known}
             return fields.from_flat(flags, PretrainConfig)

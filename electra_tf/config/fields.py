@@ -218,12 +218,17 @@ def to_flat(config: Any) -> dict[str, Any]:
 def from_flat(values: dict[str, Any], config_class: type) -> Any:
     """Builds a config from the dict of ``to_flat``; missing fields take their defaults.
 
-    Raises UserError if a value or combination is not allowed, or if a removed flag
-    (``REMOVED`` of the class) differs from its default.
+    Raises UserError if a name is unknown, a value or combination is not allowed, or a
+    removed flag (``REMOVED`` of the class) differs from its default.
     """
-    for name, default in getattr(config_class, "REMOVED", {}).items():
-        if values.get(name, default) != default:
-            raise UserError(f"{name}={values[name]} is not supported any more.")
+    removed = getattr(config_class, "REMOVED", {})
+    known = [leaf.name for _, leaf in fields(config_class)]
+    for name, value in values.items():
+        if name in removed and value != removed[name]:
+            raise UserError(f"{name}={value} is not supported any more.")
+        if name not in (*known, *removed):
+            hint = did_you_mean(name, known)
+            raise UserError(f"{name} is not a flag of this command.{hint}")
     built: dict[str | None, dict[str, Any]] = {}
     for group, leaf in fields(config_class):
         if leaf.name in values:

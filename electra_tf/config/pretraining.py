@@ -137,6 +137,8 @@ class MaskingConfig(Group):
     mask_rule: Literal["electra", "bert"] = field(
         "electra",
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
+        # Other generators do not read the masked text.
+        only_with="objective!=electric,generator!=two_tower|unigram|uniform",
     )
     final_mask_rate: float | None = field(
         None,
@@ -208,6 +210,8 @@ class EncoderConfig(Group):
 # that change the distribution of samples, which Electric's loss contains.
 _NETWORK = "objective!=mlm,generator!=unigram|uniform"
 _SAMPLER = "objective!=mlm|electric"
+# Uniform samples are the same at any temperature.
+_TEMPERATURE = f"{_SAMPLER},generator!=uniform"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,13 +235,13 @@ class GeneratorConfig(Group):
     )
     generator_layers: float = field(1.0, "Depth as a fraction.", above=0, max=1)
     temperature: float = field(
-        1.0, "Divisor of the logits before sampling.", above=0, only_with=_SAMPLER
+        1.0, "Divisor of the logits before sampling.", above=0, only_with=_TEMPERATURE
     )
     final_temperature: float | None = field(
         None,
         "Temperature at the end of a schedule; default: constant.",
         above=0,
-        only_with=_SAMPLER,
+        only_with=_TEMPERATURE,
     )
     temperature_steps: int | None = field(
         None,

@@ -47,6 +47,7 @@ def expand_files(
             matches = paths.inside(pattern, in_folder)
             if not matches and in_folder == TRAINING:
                 matches = paths.inside(pattern, _ORIGINAL)
+            pattern = os.path.join(pattern, in_folder)
         else:
             exists = paths.exists(pattern)
             matches = [pattern] if exists else paths.matching(pattern)
@@ -94,7 +95,8 @@ def pretraining_dataset(
 
     Args:
         files: glob, comma list or sequence of TFRecord files or folders, written by
-            ``electra-tf records`` or by the original's builder.
+            ``electra-tf records`` or by the original's builder. A folder stands for its
+            training files, or its held-out ones (``eval-*``) if not ``training``.
         batch_size: B, rows per global batch.
         masking: defaults to ``masking_for`` with the manifest beside the files.
         sep_id: id of [SEP], to derive segment ids; defaults to the manifest's.
@@ -130,7 +132,8 @@ def pretraining_dataset(
     ):
         if value < least:
             raise UserError(f"{name} must be at least {least}, got {value}")
-    counts = count_all(set(expand_files(files)))
+    in_folder = TRAINING if training else HELD_OUT
+    counts = count_all(set(expand_files(files, in_folder=in_folder)))
     if masking is None or sep_id is None:
         folders = [*dict.fromkeys(map(os.path.dirname, counts))]
         manifest = records.read_manifest(folders[0])

@@ -20,6 +20,8 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
 _COUNTED_RECORDS = 200_000
+# Flags of the build, apart from casing, vocabulary and length.
+_OF_TEXT = ("corpus", "segmenting", "blank_lines_separate", "eval_fraction")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +115,11 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
                 f"The records in {folder} hold up to {longest} tokens but "
                 f"--max_seq_length is {limit}: raise it or rebuild them."
             )
+        if longest < limit:
+            log(
+                f"warning: the records in {folder} hold at most {longest} tokens: "
+                f"--max_seq_length={limit} only adds padding."
+            )
     casings = {
         (manifest.settings["lower_case"], manifest.settings["strip_accents"])
         for manifest in manifests.values()
@@ -126,6 +133,14 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     for name, value in zip(CASING, casing, strict=True):
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
+    built = [
+        {**each.settings, "corpus": tuple(each.corpus.get("sources", ()))}
+        for each in manifests.values()
+    ]
+    for name in _OF_TEXT:
+        value, default = getattr(config, name), getattr(DataConfig, name)
+        if value not in (default, *(settings.get(name) for settings in built)):
+            log(f"warning: --{name} has no effect: --records are built already.")
     both = (*train_files, *eval_files)
     if shared := {*train_files} & {*eval_files}:
         log(

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
+from unicodedata import category
 
 import numpy as np
 
@@ -32,7 +33,9 @@ _RECALL = 0.99
 _ALONE = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 )
-_WORD = re.compile(f"[{_ALONE}]|[^\\W{_ALONE}]+")
+# Vowel signs and accents, which \w lacks.
+_MARKS = "".join(c for c in map(chr, range(0x300, 0x1C00)) if category(c)[0] == "M")
+_WORD = re.compile(f"[{_ALONE}]|(?:[^\\W{_ALONE}]|[{_MARKS}])+")
 
 
 class Facts(NamedTuple):

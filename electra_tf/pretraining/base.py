@@ -7,6 +7,7 @@ agree.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from electra_tf.layers.replicas import (
 )
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import check_positive
+from electra_tf.training.schedules import FitSchedule
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -109,6 +111,12 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
             raise UserError(
                 f"compile({', '.join(ignored)}) has no effect: {type(self).__name__} "
                 "has its own losses and metrics."
+            )
+        if isinstance(getattr(optimizer, "_learning_rate", None), FitSchedule):
+            warnings.warn(
+                "only the fit of text models starts a FitSchedule: the learning rate "
+                "is constant. Pretraining takes et.training.WarmupPolynomialDecay.",
+                stacklevel=2,
             )
         super().compile(optimizer, **kwargs)
 

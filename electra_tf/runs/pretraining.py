@@ -122,6 +122,12 @@ def prepare(
     Returns the run; the caller closes its ``lock``. Returns None after a dry run, which
     leaves the folder unchanged.
     """
+    fields.check_dependencies(config)
+    if objective is not None and config.objective.objective == "mlm":
+        raise UserError(
+            "objective= trains a discriminator, and --objective=mlm has none: leave "
+            "out one of them."
+        )
     # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution)
     config = warm_start.completed(config, log)

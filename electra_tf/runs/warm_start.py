@@ -50,8 +50,10 @@ _RECIPE = (
 )
 # Prefixes of the main network beside a generator and alone, which are equivalent.
 _MAIN = ("model/discriminator/", "model/encoder/")
-_GENERATOR = "model/generator/"
 _ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
+# A generator's own tables start from tables that were shared.
+_ALIASES["model/generator_embeddings/"] = "model/embeddings/"
+_GENERATOR = ("model/generator/", "model/generator_embeddings/")
 
 
 def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
@@ -145,6 +147,13 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     if starts_anew:
         _check_weights(config.run.init_from)
     folder = _home(config.run.init_from)
+    is_gdes = folder.flags.get("sharing") == "gdes" != config.generator.sharing
+    if starts_anew and is_gdes and folder.has_checkpoint():
+        raise UserError(
+            f"--init_from={config.run.init_from}: its discriminator reads the sum of "
+            "tables and deltas (--sharing=gdes), which a checkpoint does not hold. Add "
+            "--sharing=gdes, or start from a folder with its encoder.keras alone."
+        )
     here, ours = fields.to_flat(config), None
     if data is not None:
         here |= {name: getattr(data, name) for name in CASING}
@@ -230,12 +239,42 @@ def initialize(
     if config.run.init_from:
         loaded = load(config.run.init_from, model)
         log(f"weights from {config.run.init_from}: {loaded}")
+        _check_generator(config, model, loaded)
     if config.generator_kind == "unigram":
         model.generator.set_counts(data.token_counts)
     if config.training.generator_init_from:
         source = named(config.training.generator_init_from)
+        main = learned_weights(model.discriminator)
+        before = [variable.numpy() for variable in main]
         _load_generator(source, model.generator, data.vocabulary)
+        same = map(np.array_equal, before, main)
+        if config.run.init_from and not all(same):
+            raise UserError(
+                f"--generator_init_from={source} replaces variables of the "
+                f"discriminator of --init_from={config.run.init_from}, which both "
+                f"networks share (--sharing={config.generator.sharing}): leave out one "
+                "of them, or add --sharing=nes or untied."
+            )
         log(f"generator from {source}")
+
+
+def _check_generator(
+    config: PretrainConfig, model: PretrainingModel, loaded: LoadReport
+) -> None:
+    """Raises UserError if a generator that the run relies on was not restored."""
+    training = config.training
+    copied = training.training == "two_stage" and training.two_stage_copy
+    if training.generator_init_from or not (training.freeze_generator or copied):
+        return
+    own = {id(variable) for variable in learned_weights(model.generator)}
+    names = {n for n, v in named_variables(model).items() if id(v) in own}
+    if lacking := sorted(names.difference(loaded.restored)):
+        raise UserError(
+            f"--init_from={config.run.init_from} has no weights of this run's "
+            f"generator ({lacking[0]}): add --generator_init_from to freeze another "
+            "one. Two stages would copy a new one over the weights of --init_from: add "
+            "--notwo_stage_copy."
+        )
 
 
 def _generator_file(source: Path) -> Path:
@@ -341,7 +380,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
 def _optional(name: str) -> str | None:
     """Returns the optional head or generator that has this variable, or None."""
     if name.startswith(_GENERATOR):
-        return _GENERATOR.removesuffix("/")
+        return "/".join(name.split("/")[:2])
     is_head = "/transformer/" not in name and "embeddings" not in name
     return name.rpartition("/")[0] if is_head else None
 

@@ -16,6 +16,7 @@ from electra_tf.data import pipeline
 from electra_tf.data.masking import LinearMaskRate, Masking
 from electra_tf.data.prepared import PretrainingData, built_data, given_data
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.errors import UserError
 from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
@@ -145,7 +146,15 @@ def build_model(
     generator_table, table = make_tables(config, vocab_size)
     discriminator = make_encoder(config.encoder, table, "discriminator")
     generator = make_generator(config, generator_table, discriminator, special_ids)
-    objective = make_objective() if make_objective else named_objective(config, table)
+    # Creation by a factory, since a strategy's variables must be created in its scope.
+    is_factory = not isinstance(make_objective, keras.layers.Layer)
+    make = make_objective or functools.partial(named_objective, config, table)
+    objective = make() if is_factory else None
+    if not isinstance(objective, Objective):
+        raise UserError(
+            "objective= must be a subclass of pretraining.Objective, or a function "
+            f"without arguments that returns an instance: got {make_objective}."
+        )
     draw = sampler(config)
     if config.objective.sentence_weight > 0:
         # The sentence-level loss needs uncorrupted rows.

@@ -34,6 +34,8 @@ def test_flat_round_trip():
     assert fields.from_flat(older, PretrainConfig) == config
     with pytest.raises(ValueError, match="damaged_records=skip is not supported"):
         fields.from_flat({**older, "damaged_records": "skip"}, PretrainConfig)
+    with pytest.raises(ValueError, match=r"num_trian_steps is not .* num_train_steps"):
+        fields.from_flat({"num_trian_steps": 9}, PretrainConfig)
 
 
 # Table 6 of the paper: these flags, and hidden size and heads of the generator.

@@ -162,6 +162,11 @@ def test_a_path_that_exists_is_taken_as_it_is(tmp_path, files):
     assert expand_files(folder) == [str(path)]
     held_out = expand_files([folder], in_folder=pipeline.HELD_OUT)
     assert held_out == [str(folder / "eval-0.tfrecord")]
+    # An evaluation of a folder does not read its training files.
+    assert len(stream(folder, 100, training=False)) == 4
+    (folder / "eval-0.tfrecord").unlink()
+    with pytest.raises(ValueError, match=r"No TFRecord file matches .*eval-\*"):
+        stream(folder, 1, training=False)
     both = f"{tmp_path / 'train-1.tfrecord'},{tmp_path / 'train-[02].tfrecord'}"
     assert expand_files(both) == expand_files(files)
     (tmp_path / "empty").mkdir()

@@ -92,6 +92,20 @@ def test_a_casing_without_effect_and_scores_of_training_text_are_reported(
     assert "warning: 1 files are read for training and for evaluation" in second
 
 
+def test_flags_of_the_build_have_no_effect_on_records(tmp_path, capsys):
+    build(tmp_path / "a", eval_fraction=0.2)
+    given(tmp_path / "a", eval_fraction=0.2, corpus=(str(tmp_path / "a" / "text.txt"),))
+    assert not capsys.readouterr().out
+    given(tmp_path / "a", eval_fraction=0.5, corpus=("other.txt",))
+    first, second = capsys.readouterr().out.splitlines()
+    assert "warning: --corpus has no effect: --records are" in first
+    assert "warning: --eval_fraction has no effect" in second
+    # Every step would train on padding.
+    data = DataConfig(records=(str(tmp_path / "a"),), max_seq_length=512)
+    given_data(data, print)
+    assert "hold at most 32 tokens: --max_seq_length=512" in capsys.readouterr().out
+
+
 def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):
     build(tmp_path / "a")
     build(tmp_path / "b")

@@ -198,6 +198,12 @@ def test_labels_and_sample_weights_are_refused():
         model.compile("sgd", "mse", metrics=["accuracy"])
 
 
+def test_a_schedule_that_never_starts_is_reported():
+    schedule = et.training.FitSchedule(1e-3)
+    with pytest.warns(UserWarning, match="the learning rate is constant"):
+        Scale().compile(optimizer=et.training.AdamW(schedule))
+
+
 def test_accumulation_needs_divisible_rows():
     model = Scale(gradient_accumulation_steps=3)
     model.compile(optimizer="sgd", run_eagerly=True)

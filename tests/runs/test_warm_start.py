@@ -418,3 +418,62 @@ def test_a_generator_that_is_missing_or_does_not_fit_is_named(tmp_path):
         with pytest.raises(ValueError, match=message):
             warm_start.initialize(config, model, data, print)
     assert os.listdir(tmp_path) == ["generator.keras"]
+
+
+@pytest.mark.parametrize("sharing", ["nes", "token", "untied"])
+def test_tables_of_a_generator_start_from_shared_ones(sharing, tmp_path):
+    """They were random, so that a generator to freeze sampled noise."""
+    source, model = built("--sharing=tied"), built(f"--sharing={sharing}")
+    randomize(source.trainable_variables)
+    leave(source, tmp_path, "checkpoints")
+    report = warm_start.load(str(tmp_path), model)
+    assert report.missing == ()
+    if sharing == "untied":
+        # Tables of another width: the generator starts anew.
+        assert {"model/generator", "model/generator_embeddings"} <= {*report.unfit}
+        return
+    batch = tiny.batch((16, 9))
+    batch = {name: value[:, :16] for name, value in batch.items()}
+    wanted, got = (each.generator(batch) for each in (source, model))
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_deltas_of_a_checkpoint_are_not_dropped(tmp_path):
+    run = described(tmp_path, sharing="gdes")
+    with pytest.raises(ValueError, match=r"--sharing=gdes\), which a checkpoint"):
+        check(config(run))
+    check(config(run, sharing="gdes"))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--freeze_generator --sharing=nes",
+        "--training=two_stage --sharing=nes --generator_hidden_size=1",
+    ],
+)
+def test_a_generator_to_freeze_or_copy_must_be_there(flags, tmp_path):
+    """Without it, a run sampled noise, or copied random weights over --init_from."""
+    leave(built("--objective=mlm"), tmp_path, "checkpoints")
+    chosen = parse(*SMALL, *flags.split(), f"--init_from={tmp_path}")
+    model = built(*flags.split(), f"--init_from={tmp_path}")
+    with pytest.raises(ValueError, match="has no weights of this run's generator"):
+        warm_start.initialize(chosen, model, None, print)
+    leave(built("--sharing=nes", *flags.split()[2:]), tmp_path, "checkpoints")
+    warm_start.initialize(chosen, model, None, print)
+
+
+def test_a_generator_does_not_replace_tables_of_init_from(tmp_path):
+    source, other = built(), built()
+    randomize(source.trainable_variables)
+    leave(source, tmp_path / "run", "checkpoints")
+    other.generator.save(tmp_path / "generator.keras")
+    flags = f"--init_from={tmp_path}/run --generator_init_from={tmp_path}"
+    data = types.SimpleNamespace(vocabulary=None)
+    with pytest.raises(ValueError, match="variables of the discriminator of --init_f"):
+        warm_start.initialize(parse(*SMALL, *flags.split()), built(), data, print)
+    chosen = parse(*SMALL, "--sharing=nes", *flags.split())
+    warm_start.initialize(chosen, built("--sharing=nes"), data, print)
+    # Equal tables, such as those of a published pair, fit.
+    source.generator.save(tmp_path / "generator.keras")
+    warm_start.initialize(parse(*SMALL, *flags.split()), built(), data, print)

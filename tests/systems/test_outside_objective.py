@@ -10,11 +10,15 @@ import keras
 import pytest
 
 from electra_tf import files
+from electra_tf.config import fields
+from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.runs import curves, pretraining
+from electra_tf.systems import build
 from electra_tf.training.sinks import Progress, metric_cards
 from tests import tiny
 from tests.end_to_end.conftest import text  # noqa: F401
 from tests.end_to_end.in_process import config_of, rows
+from tests.flag_parsing import SMALL, parse
 
 DOC = Path(__file__).parents[2] / "docs" / "extending.md"
 CODE, RUN, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
@@ -44,6 +48,27 @@ def test_it_is_an_argument_of_electra(drawn, tmp_path):
     model.detector().save(tmp_path / "discriminator.keras")
     loaded = keras.saving.load_model(tmp_path / "discriminator.keras")
     assert type(loaded.objective) is drawn
+
+
+@pytest.mark.parametrize("wrong", [lambda: None, "an instance"])
+def test_only_a_factory_makes_an_objective(wrong, drawn):
+    """A function without a return statement trained replaced token detection."""
+    wrong = drawn() if wrong == "an instance" else wrong
+    with pytest.raises(ValueError, match="must be a subclass of"):
+        build.build_model(parse(*SMALL), tiny.VOCAB, (2, 3, 4), wrong)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"objective": "mlm"}, "trains a discriminator"),
+        ({"eval_records": ("x",)}, "--eval_records needs --records"),
+    ],
+)
+def test_a_run_refuses_what_has_no_effect(flags, message, drawn, tmp_path):
+    config = fields.from_flat({**flags, "model_dir": str(tmp_path)}, PretrainConfig)
+    with pytest.raises(ValueError, match=message):
+        pretraining.run(config, print, objective=drawn)
 
 
 def to_csv():
