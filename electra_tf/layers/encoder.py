@@ -151,19 +151,26 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
                 variable.trainable = value and "_lora_" in variable.name
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, and ``lora_rank`` if LoRA is enabled."""
+        """Returns the constructor's arguments, ``lora_rank`` and ``frozen_blocks``."""
         config = super().get_config()
-        return {**config, "lora_rank": self.lora_rank} if self.lora_rank else config
+        blocks = enumerate(self.transformer.blocks if self.trainable else ())
+        frozen = [number for number, block in blocks if not block.trainable]
+        # Absent by default, as in older files.
+        more = {"lora_rank": self.lora_rank, "frozen_blocks": frozen}
+        return config | {name: value for name, value in more.items() if value}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Builds an encoder from ``get_config``."""
         config = dict(config)
         rank = config.pop("lora_rank", None)
+        frozen = config.pop("frozen_blocks", ())
         encoder = super().from_config(config)
         if rank:
             encoder.enable_lora(rank)
             encoder.trainable = config.get("trainable", True)
+        for number in frozen:
+            encoder.transformer.blocks[number].trainable = False
         return encoder
 
     def call(

@@ -112,7 +112,12 @@ class LoraModel:
             raise UserError(
                 f"{filepath} has the labels {stored}, and the model {labels}."
             )
-        if not getattr(self, "encoder", self).lora_rank:
+        encoder = getattr(self, "encoder", self)
+        # Checked before LoRA is enabled, which cannot be undone.
+        rows = [x.shape[0] for n, x in arrays.items() if n.endswith("qkv_lora_a")]
+        if rows != [encoder.hidden_size] * encoder.num_layers:
+            raise UserError(f"{filepath} holds LoRA weights of another model.")
+        if not encoder.lora_rank:
             self.enable_lora(rank)
         own = self._lora_weights()
         shapes = {name: array.shape for name, array in arrays.items()}

@@ -101,6 +101,12 @@ def test_results_of_finished_seeds_are_read_again(tmp_path):
     assert math.isnan(second["scores"]["eval"]["pearson"])
 
 
+def test_a_label_is_one_line(tmp_path):
+    task = Classification(name="mood", source=None, labels=("a\nb", "c"))
+    FinetuningFolder(tmp_path).begin(task, common.tokenizer(), 16, {})
+    assert (tmp_path / "labels.txt").read_text() == "a b\nc\n"
+
+
 def test_metrics_that_are_no_numbers(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = ['{"seed": 0, "step": "x"}', '{"seed": 0, "step": 3, "epoch": null}', "{"]

@@ -98,6 +98,23 @@ def test_variables_by_depth_holds_each_variable_once():
     assert encoder.variables_by_depth() == [[], [], []]
 
 
+def test_frozen_blocks_stay_frozen(tmp_path):
+    encoder = make()
+    encoder.transformer.blocks[0].trainable = False
+    encoder.save(tmp_path / "model.keras")
+    for copy in (
+        TextEncoder.from_config(encoder.get_config()),
+        keras.saving.load_model(tmp_path / "model.keras"),
+    ):
+        assert [block.trainable for block in copy.transformer.blocks] == [False, True]
+        copy.enable_lora(2)
+        copy.transformer.blocks[1].trainable = False
+        again = TextEncoder.from_config(copy.get_config())
+        assert [block.trainable for block in again.transformer.blocks] == [True, False]
+        again.trainable = False
+        assert "frozen_blocks" not in again.get_config()
+
+
 def test_projection_is_glorot_uniform():
     """Unlike other kernels, not truncated normal (pitfall 23 of docs/fidelity.md)."""
     encoder = tiny.encoder(TextEmbedding(11, 64), hidden_size=192)

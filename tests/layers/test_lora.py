@@ -83,8 +83,10 @@ def test_only_factors_are_trained_and_saved(adapted, tmp_path):
     with pytest.raises(ValueError, match=r"labels \['neg', 'pos'\], and the model"):
         copy.load_lora_weights(tmp_path / "labeled.lora.h5")
     for layers in (1, 3):
+        other = encoder(num_layers=layers)
         with pytest.raises(ValueError, match="another model"):
-            encoder(num_layers=layers).load_lora_weights(path)
+            other.load_lora_weights(path)
+        assert not other.lora_rank
     (tmp_path / "bad.lora.h5").write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"bad\.lora\.h5 holds no LoRA weights"):
         adapted.load_lora_weights(tmp_path / "bad.lora.h5")
