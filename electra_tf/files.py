@@ -142,7 +142,9 @@ def check_new(*paths: AnyPath | None, overwrite: bool) -> None:
             raise UserError(f"{path} exists: pass --overwrite to replace it.")
         # Before the work: the first folder above that exists must take new files.
         above = next(each for each in Path(path).absolute().parents if each.exists())
-        if os.path.isdir(path) or not (above.is_dir() and os.access(above, os.W_OK)):
+        # A folder, or a device such as /dev/stdout, which a file would replace.
+        is_other = os.path.exists(path) and not os.path.isfile(path)
+        if is_other or not (above.is_dir() and os.access(above, os.W_OK)):
             raise UserError(f"{path} cannot be written: name a file in another folder.")
 
 

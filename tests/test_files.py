@@ -33,7 +33,8 @@ def test_outputs_that_cannot_be_written_are_named_before_the_work(tmp_path):
     with pytest.raises(ValueError, match="file exists: pass --overwrite"):
         files.check_new(tmp_path / "file", overwrite=False)
     files.check_new(tmp_path / "file", overwrite=True)
-    for path in (tmp_path, tmp_path / "file" / "x" / "new.txt"):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "file" / "x" / "new.txt", tmp_path / "pipe"):
         with pytest.raises(ValueError, match="cannot be written"):
             files.check_new(path, overwrite=True)
 

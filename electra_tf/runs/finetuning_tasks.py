@@ -73,6 +73,8 @@ def task(config: FinetuneConfig, log: Log) -> Task:
             f"--data_dir and {', '.join(given_files)} exclude each other: name the "
             "folder, or all files with --train, --eval and --test."
         )
+    if data.train and data.eval == data.train:
+        log("warning: --eval is --train: its scores are not those of held-out data")
     made = row.make(config, log)
     is_text = isinstance(made, TextTask)
     for flag, is_given, is_read in (

@@ -154,7 +154,8 @@ def test_tagging_tasks_are_built_from_flags(tmp_path):
     assert len(task.examples("train")) + len(task.examples("dev")) == 30
     assert task.test_splits == ("test",)
     assert task.examples("test")[0].tags is None
-    task, _ = built(task="pos", train=train, eval=train)
+    task, lines = built(task="pos", train=train, eval=train)
+    assert "not those of held-out data" in lines[0]
     assert task.main_metric == "accuracy"
     with pytest.raises(ValueError, match="--task=pos needs --data_dir"):
         built(task="pos")
