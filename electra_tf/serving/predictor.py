@@ -112,8 +112,8 @@ def _loaded(path: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
     try:
         loaded = tf.saved_model.load(str(folder))
         serve = loaded.signatures["serving_default"]
-    except (OSError, KeyError, ValueError) as error:
-        raise UserError(f"{folder} cannot be loaded: {error}") from error
+    except Exception as error:  # TensorFlow raises many types.
+        raise UserError(f"{folder} cannot be loaded: {cli.reason(error)}") from error
     specs = serve.structured_input_signature[1]
     wrong = [name for name, spec in specs.items() if spec.dtype != tf.string]
     if wrong:

@@ -2,6 +2,7 @@ import csv
 import functools
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -289,7 +290,7 @@ def test_cells_of_csv_hold_carriage_returns_and_any_json(predict, tmp_path):
     assert [row["text"], row["p(x)"], row["p(y)"]] == ["a\rb", "", "[1]"]
 
 
-def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
+def test_predict_says_what_is_wrong(exported, predict, tmp_path, monkeypatch):
     for flag in ("--context=a paragraph", "--text_pair=bad"):
         message = f"The model reads text: leave {flag.partition('=')[0]} out"
         assert message in predict("good", flag)
@@ -299,6 +300,10 @@ def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
     assert "--batch_size must be at least 1, got 0" in message
     for folder in (tmp_path, tmp_path / "nothing"):
         assert f"No SavedModel at {folder}" in predict("text", model=folder)
+    folder = shutil.copytree(exported[2], tmp_path / "copied")
+    (data,) = folder.glob("variables/variables.data*")
+    data.write_bytes(data.read_bytes()[:1000])
+    assert f"error: {folder} cannot be loaded: " in predict("text", model=folder)
 
     class Broken(predictor.Predictor):
         def __init__(self, path):
