@@ -72,6 +72,12 @@ class ServingModule(tf.Module):
         self, model: keras.Model, task: Task, tokenizer: WordPiece, max_seq_length: int
     ):
         super().__init__(name="serving")
+        positions = model.encoder.embeddings.max_positions
+        if max_seq_length > positions:
+            raise UserError(
+                f"max_seq_length is {max_seq_length}, and the model has {positions} "
+                f"positions: give {positions} or less."
+            )
         # A function, since attributes are saved: the weights would be saved twice.
         self._get_model = lambda: model
         # The SavedModel needs tf.Variables, which Keras variables are not.

@@ -188,6 +188,14 @@ def test_a_folder_with_other_files_is_not_replaced(exported, tmp_path):
     assert (tmp_path / "thesis.txt").exists()
 
 
+def test_more_tokens_than_positions_are_refused(exported, tmp_path):
+    task, model, _ = exported
+    parts = (model, task, common.tokenizer(), str(tmp_path / "out"))
+    with pytest.raises(ValueError, match="128, and the model has 64 positions"):
+        serving.export_saved_model(*parts)
+    assert not list(tmp_path.iterdir())
+
+
 def test_inputs_of_older_models_have_an_order():
     for names in (("question", "context"), ("text", "text_pair")):
         assert predictor._in_order(None, names[::-1]) == names
@@ -329,7 +337,7 @@ def test_batches_without_texts_or_without_words_are_answered(exported):
 
 def test_lone_surrogates_keep_words_and_offsets_in_place():
     def answers(task, **row):
-        model = task.build_model(common.encoder(layers=1))
+        model = task.build_model(common.encoder(layers=1, positions=80))
         module = serving.ServingModule(model, task, common.tokenizer(), 80)
         whole = {name: text.replace("\ud83d", "\ufffd") for name, text in row.items()}
         answer, expected = predictor.Predictor(module)([row, whole])
