@@ -16,8 +16,8 @@ CONFIDENCE = 0.95
 # Bootstrap resamples; largest number of sign patterns for an exact permutation test.
 _RESAMPLES = 9999
 _MAX_PATTERNS = 2**13
-# Decimals of equal means.
-_DIGITS = 4
+# Decimals of equal means, relative to the largest difference.
+_DIGITS = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +81,7 @@ def sign_flip_p_value(values: Sequence[float]) -> float:
     """Returns a mean's two-sided sign-flip p-value; exact up to 13 differences."""
     # For a single sample, "samples" flips signs. Many patterns tie, as scores count
     # examples: floating-point noise must not break these ties.
+    values = np.asarray(values) / (np.abs(values).max() or 1)
     test = stats.permutation_test(
         (values,),
         lambda signed, axis: signed.mean(axis).round(_DIGITS),

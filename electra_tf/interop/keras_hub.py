@@ -181,7 +181,8 @@ def _load(path: Path) -> keras.Model:
         if path.is_dir():
             _check_sizes(path, sum(x.stat().st_size for x in path.glob("*.h5")))
             _check_layers(path)
-        return _hub().models.ElectraBackbone.from_preset(str(path))
+        # Keras's global policy would round the weights.
+        return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
     except Exception as error:  # Keras raises many types.
         reason = cli.reason(error)
         raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error

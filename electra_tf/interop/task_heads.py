@@ -3,6 +3,7 @@
 Letters: D hidden size, C outputs.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -229,7 +230,11 @@ def of_hugging_face(
                 f"{source}: problem_type {problem!r} does not fit a head of {width} "
                 f"outputs; known are {', '.join(kinds)}."
             )
-    elif "classifier.weight" in tensors and not tensors.starting_with("sequence_"):
+    # Classes of others, with a linear layer over the text, have the name, too.
+    elif "classifier.weight" in tensors and not (
+        tensors.starting_with("sequence_")
+        or re.search("Sequence|MultipleChoice", str(config.get("architectures")))
+    ):
         kind, width = "tagging", len(tensors.get("classifier.weight"))
     else:
         return None

@@ -72,6 +72,12 @@ class ServingModule(tf.Module):
         self, model: keras.Model, task: Task, tokenizer: WordPiece, max_seq_length: int
     ):
         super().__init__(name="serving")
+        positions = model.encoder.embeddings.max_positions
+        if max_seq_length > positions:
+            raise UserError(
+                f"max_seq_length is {max_seq_length}, and the model has {positions} "
+                f"positions: give {positions} or less."
+            )
         # A function, since attributes are saved: the weights would be saved twice.
         self._get_model = lambda: model
         # The SavedModel needs tf.Variables, which Keras variables are not.
@@ -262,7 +268,7 @@ class NumbersModule(tf.Module):
 
 
 def export_litert(
-    model: keras.Model,
+    model: TaskModel,
     task: Task,
     path: str,
     precision: str = "float32",
@@ -303,7 +309,7 @@ def export_litert(
     except ImportError:
         # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
-    _check_float(model)
+    model = _in_float32(model)
     module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
         signature = module.function().get_concrete_function()
@@ -332,7 +338,7 @@ def require_onnx() -> None:
 
 
 def export_onnx(
-    model: keras.Model,
+    model: TaskModel,
     task: Task,
     path: str,
     precision: str = "float32",
@@ -351,7 +357,7 @@ def export_onnx(
         True
     """
     require_onnx()
-    _check_float(model)
+    model = _in_float32(model)
     import onnxruntime
     import tf2onnx
 
@@ -403,10 +409,18 @@ def _quantized(model: Any, head: str) -> bytes:
         return path.read_bytes()
 
 
-def _check_float(model: keras.Model) -> None:
-    """Raises ValueError after ``quantize``: the formats have other int8 products."""
+def _in_float32(model: TaskModel) -> TaskModel:
+    """Returns the model, or a copy: the formats lack products of bfloat16.
+
+    Raises ValueError after ``quantize``: the formats have other int8 products.
+    """
     if any(modes(model)):
         raise UserError("Export the model before quantize, with precision='int8'.")
+    if model.encoder.compute_dtype == "float32":
+        return model
+    copy = fresh_copy(model, "float32")
+    copy.set_weights(model.get_weights())
+    return copy
 
 
 def _cannot(kind: str, flag: str, error: Exception) -> ValueError:

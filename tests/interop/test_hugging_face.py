@@ -140,6 +140,25 @@ def test_the_encoder_of_a_fine_tuned_model():
     assert set(imported.not_taken) == names
 
 
+def test_a_linear_layer_over_the_text_is_no_tagger(folder):
+    shutil.rmtree(folder / "generator")
+
+    def change(tensors):
+        for name in [n for n in tensors if n.startswith("discriminator_")]:
+            del tensors[name]
+        tensors["classifier.weight"] = np.ones([3, 16], np.float32)
+        tensors["classifier.bias"] = np.ones([3], np.float32)
+
+    change_tensors(folder, change)
+    change_config(folder, architectures=["ElectraForTokenClassification"])
+    assert read(folder).task.kind == "tagging"
+    for name in ("ElectraForSequenceClassification", "ElectraForMultipleChoice"):
+        change_config(folder, architectures=[name])
+        imported = read(folder)
+        assert imported.task is None
+        assert set(imported.not_taken) == {"classifier.weight", "classifier.bias"}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -137,6 +137,12 @@ def test_round_trip_to_the_bit(tmp_path):
     assert (back.lower_case, back.strip_accents) == (True, False)
     assert back.discriminator.sizes.dropout == 0.2
     common.assert_same_weights(encoder_of(back), model)
+    policy = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("bfloat16")
+        common.assert_same_weights(encoder_of(read(tmp_path / "x")), model)
+    finally:
+        keras.config.set_dtype_policy(policy)
     # A copy without the tokenizer's settings is not cased, but of unknown casing.
     (tmp_path / "x" / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match=r"tokenizer\.json is damaged"):

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+from electra_tf.layers.serialization import fresh_copy
 from electra_tf.serving import export as serving
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.question_answering import QuestionAnswering
@@ -105,6 +106,21 @@ def test_litert_agrees_with_the_model(tmp_path, kind):
     with warnings.catch_warnings(action="error", category=UserWarning):
         assert serving.export_litert(model, task, path) < 1e-4
     check(kind, task, model, run_litert(path))
+
+
+@pytest.mark.slow
+def test_mixed_precision_is_exported_in_float32(tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    task = KINDS["classification"]
+    model = task.build_model(common.encoder(layers=1))
+    mixed = task.build_model(fresh_copy(model.encoder, "mixed_bfloat16"))
+    mixed.set_weights(model.get_weights())
+    litert, onnx = (str(tmp_path / f"model.{name}") for name in ("tflite", "onnx"))
+    assert serving.export_litert(mixed, task, litert) < 1e-4
+    check("classification", task, model, run_litert(litert))
+    assert serving.export_onnx(mixed, task, onnx) < 1e-4
+    check("classification", task, model, run_onnx(onnx))
 
 
 @pytest.mark.slow

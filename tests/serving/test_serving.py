@@ -2,6 +2,7 @@ import csv
 import functools
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -189,6 +190,14 @@ def test_a_folder_with_other_files_is_not_replaced(exported, tmp_path):
     assert (tmp_path / "thesis.txt").exists()
 
 
+def test_more_tokens_than_positions_are_refused(exported, tmp_path):
+    task, model, _ = exported
+    parts = (model, task, common.tokenizer(), str(tmp_path / "out"))
+    with pytest.raises(ValueError, match="128, and the model has 64 positions"):
+        serving.export_saved_model(*parts)
+    assert not list(tmp_path.iterdir())
+
+
 def test_inputs_of_older_models_have_an_order():
     for names in (("question", "context"), ("text", "text_pair")):
         assert predictor._in_order(None, names[::-1]) == names
@@ -291,7 +300,7 @@ def test_cells_of_csv_hold_carriage_returns_and_any_json(predict, tmp_path):
     assert [row["text"], row["p(x)"], row["p(y)"]] == ["a\rb", "", "[1]"]
 
 
-def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
+def test_predict_says_what_is_wrong(exported, predict, tmp_path, monkeypatch):
     for flag in ("--context=a paragraph", "--text_pair=bad"):
         message = f"The model reads text: leave {flag.partition('=')[0]} out"
         assert message in predict("good", flag)
@@ -301,6 +310,10 @@ def test_predict_says_what_is_wrong(predict, tmp_path, monkeypatch):
     assert "--batch_size must be at least 1, got 0" in message
     for folder in (tmp_path, tmp_path / "nothing"):
         assert f"No SavedModel at {folder}" in predict("text", model=folder)
+    folder = shutil.copytree(exported[2], tmp_path / "copied")
+    (data,) = folder.glob("variables/variables.data*")
+    data.write_bytes(data.read_bytes()[:1000])
+    assert f"error: {folder} cannot be loaded: " in predict("text", model=folder)
 
     class Broken(predictor.Predictor):
         def __init__(self, path):
@@ -326,7 +339,7 @@ def test_batches_without_texts_or_without_words_are_answered(exported):
 
 def test_lone_surrogates_keep_words_and_offsets_in_place():
     def answers(task, **row):
-        model = task.build_model(common.encoder(layers=1))
+        model = task.build_model(common.encoder(layers=1, positions=80))
         module = serving.ServingModule(model, task, common.tokenizer(), 80)
         whole = {name: text.replace("\ud83d", "\ufffd") for name, text in row.items()}
         answer, expected = predictor.Predictor(module)([row, whole])
