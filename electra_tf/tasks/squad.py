@@ -261,7 +261,8 @@ def best_threshold(
     """
     order = np.argsort(odds, kind="stable")
     steps = np.where(answerable, values, -given.astype(float))[order]
-    totals = np.sum(~answerable) + np.concatenate([[0.0], np.cumsum(steps)])
+    # In the order of the official script, whose rounding decides ties.
+    totals = np.cumsum(np.concatenate([[np.sum(~answerable)], steps]))
     index = int(np.argmax(totals))
     threshold = float(odds[order[index - 1]]) if index else 0.0
     return float(totals[index] / len(odds)), threshold

@@ -107,3 +107,20 @@ def test_silence_is_best_when_all_answers_are_wrong():
     answerable, given = np.array([True, False, False]), np.full(3, True)
     found = best_threshold(np.zeros(3), np.zeros(3), answerable, given)
     assert found == (pytest.approx(2 / 3), 0.0)
+
+
+def test_the_best_threshold_is_the_official_scripts_also_for_ties():
+    """``find_best_thresh`` of evaluate-v2.0.py, which adds floats one by one."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        values = rng.choice([0, 1, 2 / 3, 0.8, 0.4, 1 / 3, 2 / 7, 6 / 7], 200)
+        answerable, given = rng.random((2, 200)) < [[0.5], [0.9]]
+        odds = rng.normal(size=200)
+        score = best = np.sum(~answerable)
+        threshold = 0.0
+        for at in np.argsort(odds):
+            score += values[at] if answerable[at] else -float(given[at])
+            if score > best:
+                best, threshold = score, odds[at]
+        found = best_threshold(values, odds, answerable, given)
+        assert found == (best / 200, threshold)
