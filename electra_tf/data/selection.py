@@ -113,7 +113,10 @@ def _overlap_hashes(document: Document) -> Iterator[bytes]:
 
 
 def shingles(document: Document, size: int = _WORDS_IN_A_SHINGLE) -> Iterator[bytes]:
-    """Yields lower-cased n-grams of words; all words of a shorter document."""
+    """Yields lower-cased n-grams of words; all words of a shorter document.
+
+    A document without words, such as emoji, is its own n-gram.
+    """
     words: list[str] = []
     is_short = True
     for line in document:
@@ -123,8 +126,8 @@ def shingles(document: Document, size: int = _WORDS_IN_A_SHINGLE) -> Iterator[by
             for start in range(len(words) - size + 1):
                 yield " ".join(words[start : start + size]).encode()
             words = words[1 - size :]
-    if is_short and words:
-        yield " ".join(words).encode()
+    if is_short:
+        yield " ".join(words or document).encode()
 
 
 def rows_in_a_band(similarity: float) -> int:

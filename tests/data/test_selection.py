@@ -35,6 +35,8 @@ def test_shingles():
     assert (first, second) == (b"one two three four five", b"two three four five six")
     assert [*shingles(["a", "b-c"])] == [b"a b c"]
     assert len([*shingles(["\u4e2d\u6587" * 5])]) == 6
+    # Otherwise all documents of emoji were near duplicates of each other.
+    assert [*shingles(["\U0001f600", "!"])] == ["\U0001f600 !".encode()]
     # Words with vowel signs and accents are single words.
     for word in ("\u0939\u093f\u0928\u094d\u0926\u0940", "re\u0301sume\u0301"):
         assert [*shingles([f"{word} {word}"])] == [f"{word} {word}".encode()]
