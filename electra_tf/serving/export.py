@@ -294,7 +294,7 @@ def export_litert(
 
     Raises:
         ValueError: if the conversion fails, or if the difference of a float32 file is
-            not below 1e-3.
+            not below 1e-3, for regression times the largest label.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -442,8 +442,11 @@ def _checked(
     if precision not in ("float32", "int8"):
         raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
     difference = module.difference(run)
+    # Scores of a regression have the scale of the labels, and their rounding, too.
+    labels = getattr(module._task, "label_range", None) or ()
+    allowed = 1e-3 * max([1.0, *map(abs, labels)])
     # Not `>=`, so that NaN fails too.
-    if not difference < (math.inf if precision == "int8" else 1e-3):
+    if not difference < (math.inf if precision == "int8" else allowed):
         raise UserError(
             f"{Path(path).name} differs from the Keras model by {difference:.2g}; it "
             "was not written. Export the SavedModel instead."

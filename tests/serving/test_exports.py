@@ -185,3 +185,23 @@ def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="differs from the Keras model"):
         serving._checked(module, other, b"", path, "float32", lambda run: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_scores_of_a_wide_range_of_labels_are_rounded(tmp_path):
+    task = Regression(name="price", source=None, label_range=(0.0, 5e5))
+    module = serving.NumbersModule(task.build_model(common.encoder(layers=1)), task)
+    path = tmp_path / "m.onnx"
+
+    def write(change):
+        def run(inputs):
+            outputs = {key: x.numpy() for key, x in module.answer(inputs).items()}
+            return outputs | {"score": outputs["score"] + np.float32(change)}
+
+        return serving._checked(
+            module, run, b"", str(path), "float32", lambda run: None
+        )
+
+    with pytest.raises(ValueError, match="differs from the Keras model"):
+        write(1000)
+    assert not path.exists()
+    assert 0.4 < write(0.5) < 0.6
