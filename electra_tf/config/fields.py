@@ -99,6 +99,11 @@ class Group:
         literals = _literals(type(self))
         for leaf in dataclasses.fields(self):
             value = getattr(self, leaf.name)
+            if isinstance(value, str) and isinstance(leaf.default, int | float):
+                # In Python; "false" would count as true.
+                kind = type(leaf.default).__name__
+                name = flag_name(leaf)
+                raise UserError(f"--{name} must be of type {kind}, got {value!r}.")
             if isinstance(value, int | float) and not isinstance(value, bool):
                 _check_number(leaf, value)
             choices = leaf.metadata["choices"] or literals.get(leaf.name)

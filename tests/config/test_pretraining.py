@@ -36,6 +36,8 @@ def test_flat_round_trip():
         fields.from_flat({**older, "damaged_records": "skip"}, PretrainConfig)
     with pytest.raises(ValueError, match=r"num_trian_steps is not .* num_train_steps"):
         fields.from_flat({"num_trian_steps": 9}, PretrainConfig)
+    with pytest.raises(ValueError, match="--lower_case must be of type bool, got 'fa"):
+        fields.from_flat({"lower_case": "false"}, PretrainConfig)
 
 
 # Table 6 of the paper: these flags, and hidden size and heads of the generator.
