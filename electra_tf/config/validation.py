@@ -108,12 +108,6 @@ def warnings(
             f"phase (num_train_steps is {config.run.num_train_steps}): the rate never "
             "peaks. Lower --warmup_steps; the paper has 1 % to 2.5 % of the steps."
         )
-    data = config.data
-    if data.records and data.corpus != type(data).corpus:
-        messages["corpus"] = (
-            f"corpus {','.join(data.corpus)} has no effect with --records. Leave one "
-            "of them out."
-        )
     start, steps = training.adversarial_start, config.run.num_train_steps
     if start >= steps:
         messages["adversarial_start"] = (

@@ -167,12 +167,6 @@ def test_base_with_the_small_learning_rate_is_questioned():
     assert not warnings(parse(f"--flagfile={CONFIGS / 'small.cfg'}"))
 
 
-def test_a_corpus_beside_records_is_questioned():
-    assert not warnings(parse("--records=data"))
-    (text,) = warnings(parse("--records=data", "--corpus=a.txt")).values()
-    assert "corpus a.txt has no effect with --records" in text
-
-
 def test_a_late_adversarial_start_is_questioned():
     flags = ["--training=reinforce", "--num_train_steps=50", "--warmup_steps=5"]
     assert not warnings(parse(*flags, "--adversarial_start=49"))
