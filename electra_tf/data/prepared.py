@@ -134,12 +134,14 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
     built = [
-        {**each.settings, "corpus": tuple(each.corpus.get("sources", ()))}
+        {**each.settings, "corpus": each.corpus.get("sources")}
         for each in manifests.values()
     ]
     for name in _OF_TEXT:
-        value, default = getattr(config, name), getattr(DataConfig, name)
-        if value not in (default, *(settings.get(name) for settings in built)):
+        value = getattr(config, name)
+        stored = [*value] if name == "corpus" else value
+        is_default = value == getattr(DataConfig, name)
+        if not is_default and stored not in [settings.get(name) for settings in built]:
             log(f"warning: --{name} has no effect: --records are built already.")
     both = (*train_files, *eval_files)
     if shared := {*train_files} & {*eval_files}:

@@ -124,7 +124,7 @@ class TableSource:
         if len(self.label) > 1 and self.kind != "multilabel":
             raise UserError(
                 f"--label names {len(self.label)} columns ({', '.join(self.label)}), "
-                f"but {self.kind} has one: name one, or use --task=multilabel."
+                f"but --task={self.kind} has one: name one, or use --task=multilabel."
             )
         columns = (*self.text, *self.label)
         if doubled := {name for name in columns if columns.count(name) > 1}:

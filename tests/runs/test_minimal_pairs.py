@@ -43,7 +43,7 @@ def electra(tmp_path_factory):
 
 
 def run(model, data, **values):
-    values = {"model": str(model), "data": (data,), "batch_size": 3} | values
+    values = {"model": str(model), "data": (data,)} | values
     return minimal_pairs.run(fields.from_flat(values, ScoreConfig), note)
 
 

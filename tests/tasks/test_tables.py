@@ -84,7 +84,9 @@ def test_lists_of_labels_that_pandas_wrote_are_refused(tmp_path, cell):
 
 def test_only_multilabel_reads_several_label_columns():
     for kind in ("classification", "regression"):
-        with pytest.raises(ValueError, match=f"2 columns .a, b., but {kind} has one"):
+        with pytest.raises(
+            ValueError, match=f"2 columns .a, b., but --task={kind} has one"
+        ):
             source("a.csv", label=("a", "b"), kind=kind)
 
 
