@@ -85,13 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return cli.ERROR
     if name in COMMANDS:
         return cli.run(COMMANDS[name], arguments[1:])
-    if name == "--version":
-        cli.say(f"electra_tf {__version__}")
-    elif name in ("-h", "--help", "help"):
-        cli.say(listing())
-    else:
-        hint = cli.did_you_mean(name, COMMANDS)
-        sys.exit(cli.visible(f"error: unknown command {name!r}.{hint} See --help."))
+    with cli.clear_errors():
+        if name == "--version":
+            cli.say(f"electra_tf {__version__}")
+        elif name in ("-h", "--help", "help"):
+            cli.say(listing())
+        else:
+            hint = cli.did_you_mean(name, COMMANDS)
+            raise cli.UserError(f"unknown command {name!r}.{hint} See --help.")
     return cli.OK
 
 

@@ -138,12 +138,10 @@ def files(subject: Subject) -> Iterator[Finding]:
             flags.get("sharing", "tied") not in ("tied", "all")
             or objective != "electra"
         )
-        yield Finding(
-            WARNING if is_variant else PROBLEM,
-            subject.error,
-            "Finish the run (the same command resumes it), or write or copy the files "
-            "again.",
-        )
+        advice = "Write or copy the files again."
+        if flags:
+            advice = f"Finish the run (the same command resumes it). {advice}"
+        yield Finding(WARNING if is_variant else PROBLEM, subject.error, advice)
     if not towers or objective != "electra":
         return
     if "discriminator" in towers and not towers["discriminator"].head:

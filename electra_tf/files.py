@@ -222,7 +222,7 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
 
 
 def fits(value: Any, shape: Any) -> bool:
-    """Whether a JSON value has a shape (see ``check_shape``)."""
+    """Returns True if a JSON value has a shape (see ``check_shape``)."""
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
     if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
         return any(fits(value, each) for each in inner or shape)

@@ -39,7 +39,7 @@ class Predictions:
 
     @property
     def is_replaced(self) -> np.ndarray:
-        """Whether the input differs from the original, bool [N]."""
+        """Mask of tokens whose input differs from the original, bool [N]."""
         return self.original != self.shown
 
 

@@ -102,8 +102,7 @@ def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
     built = [flags.get("data_dir") or inspector.folder / DATA]
     places = flags.get("records") or built
     matches = _existing(places, pipeline.TRAINING)
-    # A glob over a folder of records matches its held-out files, too.
-    train = [path for path in matches if not Path(path).name.startswith("eval-")]
+    train = pipeline.without_held_out(matches)
     if flags.get("eval_records"):
         return train, _existing(flags["eval_records"], pipeline.HELD_OUT)
     folders = [*filter(os.path.isdir, places), *map(os.path.dirname, matches)]

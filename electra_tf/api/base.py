@@ -1027,7 +1027,7 @@ def _split(rows: Rows, share: float) -> tuple[Rows, Rows]:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value holds strings, or is a table or a dataset."""
+    """Returns True if a value holds strings, or is a table or a dataset."""
     if not hasattr(value, "dtype"):
         return not isinstance(value, int | float | None)
     kind = getattr(value.dtype, "kind", "")
@@ -1035,7 +1035,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _takes_probabilities(metric: Any) -> bool:
-    """Whether a metric compares multi-label outputs with 0.5 or takes the largest."""
+    """Returns True if a metric thresholds outputs at 0.5 or takes the largest."""
     if metric in ("acc", "accuracy", keras.metrics.binary_accuracy):
         return True
     metric = keras.metrics.get(metric) if isinstance(metric, str) else metric

@@ -119,7 +119,7 @@ def column_of(values: Any, name: str) -> list[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT or pandas.NA."""
+    """Returns True if a value is None, NaN, NaT or pandas.NA."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
@@ -167,7 +167,7 @@ def sliced(
 
 
 def is_batched(source: Any) -> bool:
-    """Whether ``source`` is a dataset or a generator of batches."""
+    """Returns True if ``source`` is a dataset or a generator of batches."""
     return isinstance(source, tf.data.Dataset | keras.utils.PyDataset | Iterator)
 
 

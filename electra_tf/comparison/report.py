@@ -77,10 +77,11 @@ class Scores:
             # NaN is null in the file.
             aucs = [x for run in runs if (x := run["held_out"].get(_AUC)) is not None]
             gains = [gain for run in runs if (gain := _gain(run)) is not None]
+            nats = config.threshold_nats
             if aucs and fmean(aucs) < config.threshold_auc:
                 values[system.name] = f"AUC {fmean(aucs):.3f}"
             # Gains may be negative, and 0 disables the threshold.
-            elif gains and fmean(gains) < config.threshold_nats > 0:
+            elif nats > 0 and gains and fmean(gains) < nats:
                 values[system.name] = f"{fmean(gains):.2f} nats"
         return values
 

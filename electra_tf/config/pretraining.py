@@ -454,13 +454,13 @@ class PretrainConfig:
 
     @property
     def has_generator_network(self) -> bool:
-        """Whether the run has a generator with a network."""
+        """True if the run has a generator with a network."""
         has_network = self.generator_kind in ("masked_lm", "two_tower")
         return has_network and self.objective.objective != "mlm"
 
     @property
     def generator_is_frozen(self) -> bool:
-        """Whether the generator is frozen while the discriminator trains."""
+        """True if the generator is frozen while the discriminator trains."""
         return self.training.freeze_generator or self.training.training == "two_stage"
 
     @property
@@ -510,7 +510,7 @@ class PretrainConfig:
 
     @property
     def samples_apart(self) -> bool:
-        """Whether sampling needs a separate forward pass, without dropout."""
+        """True if sampling needs a separate forward pass, without dropout."""
         if self.generator.sampling_dropout or not self.has_generator_network:
             return False
         generator = self.generator_encoder

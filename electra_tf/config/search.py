@@ -20,7 +20,7 @@ class Axis:
     is_whole: bool = False
 
     def has(self, value: float) -> bool:
-        """Whether a value is in the range or list."""
+        """Returns True if a value is in the range or list."""
         if self.values:
             return value in self.values
         return self.low <= value <= self.high and (value % 1 == 0 or not self.is_whole)

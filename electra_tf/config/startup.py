@@ -192,7 +192,7 @@ def _clean(root: Path) -> None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the three fields of an entry, a protocol buffer, fill the file."""
+    """Returns True if an entry's protocol buffer of three fields fills the file."""
     size, numbers = path.stat().st_size, set()
     with path.open("rb") as file:
         while (position := file.tell()) < size:

@@ -205,6 +205,6 @@ def _validate_adversarial(c: PretrainConfig) -> None:
 
 
 def _never_peaks(c: PretrainConfig) -> bool:
-    """Whether the warm-up is at least as long as the shortest phase."""
+    """Returns True if the warm-up is at least as long as the shortest phase."""
     phases = (c.generator_steps, c.run.num_train_steps - c.generator_steps)
     return c.optimizer.warmup_steps >= min(filter(None, phases))

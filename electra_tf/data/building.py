@@ -150,7 +150,7 @@ def build(
 
 
 def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
-    """Whether the folder holds finished records of these sources."""
+    """Returns True if the folder holds finished records of these sources."""
     return (folder / records.MANIFEST).exists() and (
         [*map(str, corpus)] == records.read_manifest(folder).corpus.get("sources")
     )

@@ -238,7 +238,7 @@ class Text:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the file is compressed; its size is then an estimate."""
+        """True if the file is compressed; its size is then an estimate."""
         return paths.is_packed(self.name)
 
     def fingerprint(self) -> str:

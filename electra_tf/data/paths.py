@@ -25,12 +25,12 @@ PACKED = {".gz": "gzip", ".bz2": "pyarrow", ".xz": "lzma", ".zst": "pyarrow"}
 
 
 def is_remote(path: files.AnyPath) -> bool:
-    """Whether a path has a scheme, such as ``gs://``."""
+    """Returns True if a path has a scheme, such as ``gs://``."""
     return "://" in str(path)
 
 
 def is_packed(path: files.AnyPath) -> bool:
-    """Whether a path ends in a suffix of ``PACKED``, in any case."""
+    """Returns True if a path ends in a suffix of ``PACKED``, in any case."""
     return str(path).lower().endswith(tuple(PACKED))
 
 
@@ -53,17 +53,17 @@ def _system(path: files.AnyPath) -> Any:
 
 
 def exists(path: files.AnyPath) -> bool:
-    """Whether a file or folder exists."""
+    """Returns True if a file or folder exists."""
     return _system(path).exists(str(path)) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: files.AnyPath) -> bool:
-    """Whether a folder exists."""
+    """Returns True if a folder exists."""
     return _system(path).isdir(str(path)) if is_remote(path) else os.path.isdir(path)
 
 
 def is_file(path: files.AnyPath) -> bool:
-    """Whether a file exists."""
+    """Returns True if a file exists."""
     return exists(path) and not is_folder(path)
 
 

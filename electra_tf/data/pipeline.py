@@ -60,6 +60,11 @@ def expand_files(
     return sorted(expanded)
 
 
+def without_held_out(files: Iterable[str]) -> list[str]:
+    """Leaves out ``eval-*`` files, which a glob over a folder of records matches."""
+    return [f for f in files if not os.path.basename(f).startswith("eval-")]
+
+
 def masking_for(manifest: records.Manifest, **overrides: object) -> Masking:
     """Returns the default masking for the manifest's records.
 
@@ -97,6 +102,7 @@ def pretraining_dataset(
         files: glob, comma list or sequence of TFRecord files or folders, written by
             ``electra-tf records`` or by the original's builder. A folder stands for its
             training files, or its held-out ones (``eval-*``) if not ``training``.
+            Training leaves out held-out files that a glob matches beside others.
         batch_size: B, rows per global batch.
         masking: defaults to ``masking_for`` with the manifest beside the files.
         sep_id: id of [SEP], to derive segment ids; defaults to the manifest's.
@@ -133,7 +139,10 @@ def pretraining_dataset(
         if value < least:
             raise UserError(f"{name} must be at least {least}, got {value}")
     in_folder = TRAINING if training else HELD_OUT
-    counts = count_all(set(expand_files(files, in_folder=in_folder)))
+    matches = expand_files(files, in_folder=in_folder)
+    if training:
+        matches = without_held_out(matches) or matches
+    counts = count_all(set(matches))
     if masking is None or sep_id is None:
         folders = [*dict.fromkeys(map(os.path.dirname, counts))]
         manifest = records.read_manifest(folders[0])

@@ -78,8 +78,7 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     casing of the config applies to records without a manifest.
     """
     matches = pipeline.expand_files(config.records)
-    # A glob over a folder of records matches its held-out files, too.
-    train_files = [path for path in matches if not Path(path).name.startswith("eval-")]
+    train_files = pipeline.without_held_out(matches)
     if not train_files:
         raise UserError(
             f"--records={','.join(config.records)} names held-out files only "

@@ -270,7 +270,7 @@ def _alphabet(counts: dict[str, int], size: int) -> list[str]:
 
 
 def _stands_alone(character: str) -> bool:
-    """Whether a character is always a separate word: punctuation and CJK."""
+    """Returns True if a character is always a separate word: punctuation and CJK."""
     punctuation = character.isascii() and not character.isalnum()
     ideograph = unicodedata.name(character, "").startswith("CJK ")
     return punctuation or ideograph or unicodedata.category(character)[0] == "P"

@@ -98,7 +98,7 @@ class FinetuningFolder:
             )
 
     def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
-        """Whether the folder holds an interrupted run; see ``check_same``."""
+        """Returns True if the folder holds an interrupted run; see ``check_same``."""
         return self.checkpoints.is_dir() and check_same(
             self.path,
             described,
@@ -157,7 +157,7 @@ class FinetuningFolder:
 
     @property
     def has_model(self) -> bool:
-        """Whether the folder holds a complete task model."""
+        """True if the folder holds a complete task model."""
         return (self.path / TASK).is_file() and (self.path / MODEL).is_file()
 
     def about(self) -> dict[str, Any]:

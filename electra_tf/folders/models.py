@@ -230,7 +230,7 @@ def _registered(description: dict[str, Any]) -> type | None:
 
 
 def _is_stateless(description: dict[str, Any]) -> bool:
-    """Whether the object is a stateless Keras object, such as a policy."""
+    """Returns True if the object is a stateless Keras object, such as a policy."""
     first, _, second = f"{description['module']}.".partition(".")
     layers = ("Functional", "Model", "Sequential")
     is_layer = second.startswith(("layers", "models", "src"))

@@ -133,7 +133,7 @@ class PretrainingFolder:
     def check_settings(
         self, settings: Mapping[str, Any], may_differ: Iterable[str] = ()
     ) -> bool:
-        """Whether the folder has settings; see ``check_same`` for the errors."""
+        """Returns True if the folder has settings; errors as in ``check_same``."""
         flags = self.flags
         pieces = ("distribution", "none"), ("gradient_accumulation_steps", 1)
         if "random_keys" not in self.settings and any(
@@ -202,7 +202,7 @@ class PretrainingFolder:
         return next(filter(Path.is_file, paths), paths[0])
 
     def has_model(self, name: str) -> bool:
-        """Whether one of ``MODELS`` was saved."""
+        """Returns True if one of ``MODELS`` was saved."""
         return self.model_path(name).is_file()
 
     def load(self, name: str, kind: type[Model], hint: str = "") -> Model:
@@ -240,7 +240,7 @@ class PretrainingFolder:
                 models.save(model, self.path / f"{name}{suffix}")
 
     def has_checkpoint(self) -> bool:
-        """Whether the folder has a checkpoint to resume from."""
+        """Returns True if the folder has a checkpoint to resume from."""
         return any((self.path / CHECKPOINTS).glob("*.index"))
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -272,7 +272,7 @@ class PretrainingFolder:
         ]
 
     def builds_own_records(self, data_dir: Path | None) -> bool:
-        """Whether records are built in this folder; ``data_dir`` None builds none."""
+        """Returns True if ``data_dir`` lies in this folder's own records."""
         own = (self.path / DATA).resolve()
         return data_dir is not None and data_dir.resolve().is_relative_to(own)
 
@@ -303,7 +303,7 @@ class PretrainingFolder:
 
 
 def _holds_records(folder: Path) -> bool:
-    """Whether a folder has records, finished or not; other files may be the user's."""
+    """Returns True if a folder has records; other files may be the user's."""
     return any((folder / name).exists() for name in _RECORDS)
 
 

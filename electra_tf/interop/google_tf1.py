@@ -40,7 +40,7 @@ _NOT_WEIGHTS = re.compile(
 
 
 def detect(source: Source) -> bool:
-    """Whether the source has a checkpoint with ELECTRA's variable names."""
+    """Returns True for a checkpoint with ELECTRA's variable names."""
     prefix = newest(Path(source.path))
     if prefix is None:
         return False

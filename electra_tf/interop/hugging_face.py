@@ -97,7 +97,7 @@ class _Half(NamedTuple):
 
 
 def detect(source: Source) -> bool:
-    """Whether the source is a folder with ``transformers`` weights, or a hub name."""
+    """Returns True for a hub name or a folder with ``transformers`` weights."""
     folder = Path(source.path)
     if not folder.is_dir():
         return tensor_files.is_hub_name(source.path)

@@ -70,7 +70,7 @@ _POOLER = ("pooled_dense/kernel", "pooled_dense/bias")
 
 
 def detect(source: Source) -> bool:
-    """Whether the source is a preset (folder or name) or a ``.keras`` backbone.
+    """Returns True for a preset (folder or name) or a ``.keras`` backbone.
 
     Reads names and JSON only.
     """

@@ -190,7 +190,7 @@ class Tensors:
         return sorted(self._left)
 
     def starting_with(self, prefix: str) -> bool:
-        """Whether any name starts with the prefix."""
+        """Returns True if any name starts with the prefix."""
         return any(name.startswith(prefix) for name in self._arrays)
 
     def get(self, name: str) -> np.ndarray:

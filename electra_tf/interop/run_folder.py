@@ -38,7 +38,7 @@ OUTPUTS = (
 
 
 def detect(source: Source) -> bool:
-    """Whether the source is a folder with models of this library."""
+    """Returns True for a folder with models of this library."""
     folder = FinetuningFolder(Path(source.path))
     return _is_pretrained(source) or folder.has_model
 

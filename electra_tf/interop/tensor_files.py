@@ -16,7 +16,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether a path may be a hub repository: owner/name, not a local path."""
+    """Returns True if a path may name a hub repository (owner/name)."""
     return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
 
 

@@ -143,7 +143,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
 
     @keras.Model.trainable.setter
     def trainable(self, value: bool) -> None:
-        """Whether the encoder is trained; with LoRA, only its factors are."""
+        """Trains or freezes the encoder; with LoRA, only its factors are trained."""
         keras.Model.trainable.fset(self, value)
         if self.lora_rank:
             # Keras sets the attribute of all variables.

@@ -67,7 +67,7 @@ class Serializable:
 
 
 def _is_sharing() -> bool:
-    """Whether Keras or ``Serializable`` tracks shared objects."""
+    """Returns True if Keras or ``Serializable`` tracks shared objects."""
     tracked = global_state.get_global_attribute("shared_objects/id_to_config_map")
     return tracked is not None
 

@@ -286,7 +286,7 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
 def _resumes(
     config: FinetuneConfig, folder: FinetuningFolder, about: Mapping[str, Any]
 ) -> bool:
-    """Whether the folder holds an interrupted run with the same settings."""
+    """Returns True if the folder holds an interrupted run with the same settings."""
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     return not config.run.overwrite and folder.resumes(about, paths)
 
@@ -635,7 +635,7 @@ def searched(
 
 
 def _has_diverged(model: keras.Model) -> bool:
-    """Whether a weight is not finite.
+    """Returns True if a weight is not finite.
 
     Such a model ranks last: its answers, such as the first class, can have the score of
     the baseline.

@@ -268,7 +268,7 @@ def _digest(examples: Sequence[Any], rows: Rows) -> str:
 
 
 def _is_empty(example: Any) -> bool:
-    """Whether a text, or one of a pair, is blank."""
+    """Returns True if a text, or one of a pair, is blank."""
     if isinstance(example, Question):
         texts = [example.question, example.context]
     else:

@@ -84,11 +84,15 @@ def token_scores(
                 f"{text[:60]!r} has {len(ids)} tokens, and the model takes from 1 to "
                 f"{most - 2}."
             )
-        rows.append([vocabulary.cls_id, *ids, vocabulary.sep_id])
-    scores = row_scores(method, model, vocabulary, rows, batch_size=batch_size, log=log)
-    # Scores of equal rows in different batches differ by rounding: keep ties.
-    by_row = dict(zip(map(tuple, rows), scores, strict=True))
-    return [by_row[tuple(row)] for row in rows]
+        rows.append((vocabulary.cls_id, *ids, vocabulary.sep_id))
+    # Each row once: in different batches its scores differ by rounding, which would
+    # break ties.
+    unique = list(dict.fromkeys(rows))
+    scores = row_scores(
+        method, model, vocabulary, unique, batch_size=batch_size, log=log
+    )
+    by_row = dict(zip(unique, scores, strict=True))
+    return [by_row[row] for row in rows]
 
 
 def row_scores(

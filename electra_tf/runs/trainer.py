@@ -196,7 +196,7 @@ class Watch(StepCallback):
 
     @property
     def is_done(self) -> bool:
-        """Whether training is complete or stopped early."""
+        """True if training is complete or stopped early."""
         waited = int(self._waited.numpy())
         return self.step == self._total or 0 < self._patience <= waited
 

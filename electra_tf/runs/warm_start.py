@@ -99,7 +99,7 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
 
 
 def _same_generator(config: PretrainConfig, home: PretrainingFolder) -> bool:
-    """Whether the run starts from a generator of the same kind."""
+    """Returns True if the run starts from a generator of the same kind."""
     flags = home.flags
     kind = flags.get("generator", "masked_lm")
     if flags.get("objective") == "electric":
@@ -147,8 +147,8 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     if starts_anew:
         _check_weights(config.run.init_from)
     folder = _home(config.run.init_from)
-    is_gdes = folder.flags.get("sharing") == "gdes" != config.generator.sharing
-    if starts_anew and is_gdes and folder.has_checkpoint():
+    loses_deltas = folder.flags.get("sharing") == "gdes" and folder.has_checkpoint()
+    if starts_anew and loses_deltas and config.generator.sharing != "gdes":
         raise UserError(
             f"--init_from={config.run.init_from}: its discriminator reads the sum of "
             "tables and deltas (--sharing=gdes), which a checkpoint does not hold. Add "

@@ -119,7 +119,7 @@ ROWS: dict[str, GlueRow] = {
 
 
 def is_unlabeled(split: str) -> bool:
-    """Whether a split has no labels."""
+    """Returns True if a split has no labels."""
     return not split.startswith(("train", "dev"))
 
 

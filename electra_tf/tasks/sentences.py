@@ -12,7 +12,12 @@ from electra_tf.data import paths
 from electra_tf.data.tables import READERS
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import check_strings
-from electra_tf.tasks.tables import read_table, read_text, require_columns
+from electra_tf.tasks.tables import (
+    LISTS_OF_PANDAS,
+    read_table,
+    read_text,
+    require_columns,
+)
 
 CONLLU_COLUMNS = (
     *("ID", "FORM", "LEMMA", "UPOS", "XPOS"),
@@ -225,8 +230,7 @@ def _tag(cells: list[str], column: int, word: int, where: str) -> str:
 
 
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
-    # Refuses lists that pandas wrote to CSV, as "['a', 'b']" or "['a' 'b']".
-    is_text = isinstance(value, str) and not value.startswith(("['", '["'))
+    is_text = isinstance(value, str) and not value.startswith(LISTS_OF_PANDAS)
     parts = split_words(value) if is_text else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise UserError(
@@ -243,7 +247,7 @@ _SPAN_TAG = re.compile(r"O|[BIES](-.*)?", re.DOTALL)
 
 
 def is_span_tag(tag: str) -> bool:
-    """Whether a tag is O, or B, I, E or S with or without a type."""
+    """Returns True if a tag is O, or B, I, E or S with or without a type."""
     return _SPAN_TAG.fullmatch(tag) is not None
 
 

@@ -55,7 +55,7 @@ class Question:
 
     @property
     def is_located(self) -> bool:
-        """Whether the first answer, the training target, is at its offset."""
+        """True if the first answer, the training target, is at its offset."""
         first = self.answers[:1]
         return all(
             # Negative numbers would count from the end.

@@ -18,6 +18,8 @@ from electra_tf.tasks.base import Example
 
 # Rejects gzip bombs: text compresses far less.
 _MOST_TIMES_UNPACKED, _SMALL_UNPACKED = 500, 1 << 28
+# Starts of a list that pandas wrote into one cell of a CSV file.
+LISTS_OF_PANDAS = ("['", '["')
 # (line number, cells by column name) of each row.
 Numbered = list[tuple[int, dict[str, Any]]]
 
@@ -162,7 +164,8 @@ class TableSource:
         if self.kind != "regression":
             return self._name(value, where)
         try:
-            number = float(value)
+            # Python reads 1_0 as 10.
+            number = math.nan if "_" in str(value) else float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
@@ -178,8 +181,7 @@ class TableSource:
         parts = row.get(self.label[0])
         if not isinstance(parts, list):
             text = "" if parts is None else self._name(parts, where)
-            # Lists that pandas wrote to CSV.
-            if text == "[]" or text.startswith(("['", '["')):
+            if text == "[]" or text.startswith(LISTS_OF_PANDAS):
                 raise UserError(
                     f"{where}: the labels {text} are a list in one string: join them "
                     f"with {self.separator} (--label_separator), or use JSON Lines."

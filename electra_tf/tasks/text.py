@@ -378,7 +378,7 @@ class MultiLabel(LabeledTask):
 
     @property
     def tunes(self) -> bool:
-        """Whether ``tune`` optimizes the threshold."""
+        """True if ``tune`` optimizes the threshold."""
         return self.tune_threshold
 
     def tune(self, answers: np.ndarray, examples: Examples) -> MultiLabel:

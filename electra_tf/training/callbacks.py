@@ -110,7 +110,7 @@ class StepCallback(keras.callbacks.Callback):
         """Called after each execution with the step counts before and after it."""
 
     def is_due(self, previous: int, step: int) -> bool:
-        """Whether a multiple of ``every`` lies in (previous, step]."""
+        """Returns True if a multiple of ``every`` lies in (previous, step]."""
         return step // self.every > previous // self.every
 
 

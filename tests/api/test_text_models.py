@@ -70,7 +70,7 @@ def test_lora(preset, tmp_path):
     np.testing.assert_allclose(other.predict_proba(WORDS), after, atol=1e-6)
     merged = model.merge_lora()
     np.testing.assert_allclose(merged.predict_proba(WORDS), after, atol=1e-6)
-    # A saved model goes on with the factors and the state of their optimizer.
+    # A loaded model continues with the factors and the state of their optimizer.
     model.save(tmp_path / "mine.keras")
     loaded = et.load(tmp_path / "mine.keras")
     loaded.run_eagerly = True

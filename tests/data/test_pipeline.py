@@ -162,8 +162,12 @@ def test_a_path_that_exists_is_taken_as_it_is(tmp_path, files):
     assert expand_files(folder) == [str(path)]
     held_out = expand_files([folder], in_folder=pipeline.HELD_OUT)
     assert held_out == [str(folder / "eval-0.tfrecord")]
-    # An evaluation of a folder does not read its training files.
+    # An evaluation of a folder does not read its training files, and training on a glob
+    # does not read the held-out ones.
     assert len(stream(folder, 100, training=False)) == 4
+    records.write_shard(folder / "eval-0.tfrecord", [[CLS, 99, SEP]] * 4)
+    batches = stream(f"{tmp_path}/lr*/*.tfrecord", 12)
+    assert all(99 not in batch["input_ids"] for batch in batches)
     (folder / "eval-0.tfrecord").unlink()
     with pytest.raises(ValueError, match=r"No TFRecord file matches .*eval-\*"):
         stream(folder, 1, training=False)
