@@ -37,6 +37,7 @@ from electra_tf.config.finetuning import (
     FinetuneDataConfig,
     RecipeConfig,
 )
+from electra_tf.data.paths import suffix
 from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
@@ -369,7 +370,10 @@ class TextModel(TaskModel):
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Loads factors and head into an equal model; enables LoRA if it is off."""
         super().load_lora_weights(filepath)
-        # The head is not new, so `fit` must not replace it by a probe.
+        self._keep_head()
+
+    def _keep_head(self) -> None:
+        """Marks the head as trained, so that `fit` does not replace it by a probe."""
         seed, count = self.seed_generator.state.numpy()
         self.seed_generator.state.assign([seed, max(count, 1)])
 
@@ -660,6 +664,11 @@ class TextModel(TaskModel):
 
     # Keras's methods.
 
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Sets all weights; `fit` then starts from this head, not from a probe."""
+        super().set_weights(weights)
+        self._keep_head()
+
     def fit(
         self,
         x: Any = None,
@@ -858,7 +867,7 @@ class TextModel(TaskModel):
         if task.kind == "question_answering":
             flags["task"] = "squad2" if task.unanswerable else "squad1"
         elif task.kind == "tagging":
-            is_pos = task.main_metric == "accuracy" and path.suffix == ".conllu"
+            is_pos = task.main_metric == "accuracy" and suffix(path) == ".conllu"
             flags["task"] = "pos" if is_pos else "tagging"
         elif path.is_dir() and task.name in glue.ROWS:
             flags = {"task": task.name, "data_dir": str(path)}
@@ -867,6 +876,11 @@ class TextModel(TaskModel):
         for name in ("text", "label"):
             if isinstance(flags.get(name), str):
                 flags[name] = (flags[name],)
+        if "text" in flags and len(flags["text"]) != len(self.text_names):
+            raise UserError(
+                f"text names {len(flags['text'])} columns, but the model reads "
+                f"{' and '.join(self.text_names)}."
+            )
         config = fields.from_flat(flags, FinetuneConfig)
         reader = finetuning_tasks.task(config, log=lambda line: None)
         return reader.examples(reader.eval_splits[0])
@@ -1101,7 +1115,9 @@ def _of_run(folder: Path) -> TextModel:
         )
     shape = {"config": (None, _COLUMNS)}
     flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
-    columns = {name: flags[name] for name in _COLUMNS if flags.get(name)}
+    # Flags of a GLUE task do not name its columns.
+    names = () if about["task"] in glue.ROWS else _COLUMNS
+    columns = {name: flags[name] for name in names if flags.get(name)}
     return model_class.of(
         network.encoder,
         network.head,

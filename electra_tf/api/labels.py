@@ -11,7 +11,8 @@ import numpy as np
 from electra_tf.api.texts import is_missing, plain, text_of
 from electra_tf.errors import UserError, did_you_mean
 
-_BOOLEANS = {"False": False, "True": True, "false": False, "true": True}
+_BOOLEANS = {"False": False, "True": True}
+_BOOLEANS |= {"FALSE": False, "TRUE": True, "false": False, "true": True}
 
 
 def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
@@ -86,7 +87,7 @@ class LabelLookup:
             raise self._unknown(repr(value), row)
         if self._by_number:
             return self._only(self._by_number.get(float(value), []), value, row)
-        is_ordered = self.names in (("False", "True"), ("false", "true"))
+        is_ordered = [*map(_BOOLEANS.get, self.names)] == [False, True]
         if self._by_boolean and not is_ordered:
             raise UserError(
                 f"Row {row}: {value!r} may be a position or a boolean; give the label "

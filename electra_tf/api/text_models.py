@@ -28,7 +28,9 @@ class TextClassifier(TextModel):
 
     Targets are label names. A number is a label if any label is a number, and otherwise
     an index into ``labels``. Multi-label targets are lists of labels, or one number
-    from 0 to 1 per label. Regression targets are numbers within ``label_range``.
+    from 0 to 1 per label. Regression targets are numbers within ``label_range``. The
+    head, the loss and Keras's metrics scale them to [0, 1]; ``predict`` and the scores
+    of a table do not.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])

@@ -16,7 +16,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.pretraining import MODELS, PretrainingFolder
-from electra_tf.folders.settings import CONFIG, RESULTS, check_same
+from electra_tf.folders.settings import CONFIG, RESULTS, check_keeps, check_same
 from electra_tf.tasks import saved
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
@@ -96,6 +96,14 @@ class FinetuningFolder:
             raise UserError(
                 f"{folder} {problem}: pass --overwrite to replace it, or {remedy}."
             )
+
+    def check_keeps(self, inputs: Iterable[tuple[str, str]]) -> None:
+        """Raises ValueError if an input, (flag, path), would be deleted."""
+        check_keeps(self.path, OUTPUTS, inputs, "output_dir")
+
+    def has_search(self) -> bool:
+        """Returns True if the folder holds trials of a search that did not end."""
+        return any((self.path / name).exists() for name in (SEARCHED, SEARCHING))
 
     def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
         """Returns True if the folder holds an interrupted run; see ``check_same``."""

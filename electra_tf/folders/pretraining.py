@@ -28,7 +28,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.models import Model
-from electra_tf.folders.settings import CONFIG, check_same
+from electra_tf.folders.settings import CONFIG, check_keeps, check_same
 from electra_tf.training.sinks import EVAL_PREFIX
 
 if TYPE_CHECKING:
@@ -278,16 +278,7 @@ class PretrainingFolder:
 
     def check_keeps(self, inputs: Iterable[tuple[str, str]]) -> None:
         """Raises ValueError if an input, (flag, path), would be deleted."""
-        home = self.path.resolve()
-        doomed = [(self.path / name).resolve() for name in OUTPUTS]
-        for flag, path in inputs:
-            place = Path(path).resolve()
-            if place == home or any(map(place.is_relative_to, doomed)):
-                raise UserError(
-                    f"--overwrite would delete {path}, an input (--{flag}): set "
-                    f"--{flag} to a copy outside of {self.path}, or set another "
-                    "--model_dir."
-                )
+        check_keeps(self.path, OUTPUTS, inputs, "model_dir")
 
     def delete_records(self, data_dir: Path | None) -> None:
         """Deletes records that the new run rebuilds in this folder."""

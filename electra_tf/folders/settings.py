@@ -68,6 +68,20 @@ def check_same(
     return True
 
 
+def check_keeps(
+    home: Path, outputs: Iterable[str], inputs: Iterable[tuple[str, str]], flag: str
+) -> None:
+    """Raises ValueError if a run in ``home`` would delete an input, (flag, path)."""
+    doomed = [(home / name).resolve() for name in outputs]
+    for name, path in inputs:
+        place = Path(path).resolve()
+        if place == home.resolve() or any(map(place.is_relative_to, doomed)):
+            raise UserError(
+                f"--overwrite would delete {path}, an input (--{name}): set --{name} "
+                f"to a copy outside of {home}, or set another --{flag}."
+            )
+
+
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yields (dotted name, value) of a nested dict."""
     if not isinstance(value, dict):

@@ -151,12 +151,19 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
                 variable.trainable = value and "_lora_" in variable.name
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, ``lora_rank`` and ``frozen_blocks``."""
+        """Returns the constructor's arguments, LoRA's rank and frozen blocks.
+
+        ``trained_blocks`` are the trained blocks of an encoder that is frozen.
+        """
         config = super().get_config()
-        blocks = enumerate(self.transformer.blocks if self.trainable else ())
-        frozen = [number for number, block in blocks if not block.trainable]
+        blocks = enumerate(self.transformer.blocks)
+        others = [n for n, block in blocks if block.trainable != self.trainable]
         # Absent by default, as in older files.
-        more = {"lora_rank": self.lora_rank, "frozen_blocks": frozen}
+        more = {"lora_rank": self.lora_rank}
+        if self.trainable:
+            more["frozen_blocks"] = others
+        elif not self.lora_rank:
+            more["trained_blocks"] = others
         return config | {name: value for name, value in more.items() if value}
 
     @classmethod
@@ -165,12 +172,15 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         config = dict(config)
         rank = config.pop("lora_rank", None)
         frozen = config.pop("frozen_blocks", ())
+        trained = config.pop("trained_blocks", ())
         encoder = super().from_config(config)
         if rank:
             encoder.enable_lora(rank)
             encoder.trainable = config.get("trainable", True)
         for number in frozen:
             encoder.transformer.blocks[number].trainable = False
+        for number in trained:
+            encoder.transformer.blocks[number].trainable = True
         return encoder
 
     def call(

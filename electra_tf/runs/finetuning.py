@@ -214,6 +214,14 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
     if not config.run.frozen:
         files.check_checkpoint_path(folder.path)
     folder.check(task.name, overwrite=config.run.overwrite)
+    if not (config.search.search or config.run.overwrite) and folder.has_search():
+        raise UserError(
+            f"{folder.path} holds an interrupted search: repeat its command, pass "
+            "--overwrite to replace it, or set --output_dir to another folder."
+        )
+    tables = (("train", config.data.train), ("eval", config.data.eval))
+    tables += (("test", config.data.test),)
+    folder.check_keeps((flag, path) for flag, path in tables if path)
     encoder = named(config.run.encoder).resolve()
     if folder.path.resolve() in (encoder, encoder.parent):
         raise UserError(
@@ -341,6 +349,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     encoder.set_weights(saved.get_weights())
     if encoder.lora_rank:
         encoder = encoder.merge_lora()
+    # The saved encoder may be frozen, or some of its blocks.
+    encoder.trainable = True
     tokenizer = home.tokenizer(log, **config.data.tokenization)
     vocabulary, size = tokenizer.vocabulary, encoder.embeddings.vocab_size
     known = home.vocabulary_sha256 in (None, vocabulary.sha256)

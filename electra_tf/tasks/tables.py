@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -181,7 +182,8 @@ class TableSource:
         parts = row.get(self.label[0])
         if not isinstance(parts, list):
             text = "" if parts is None else self._name(parts, where)
-            if text == "[]" or text.startswith(LISTS_OF_PANDAS):
+            is_numbers = re.fullmatch(r"\[[-\d.,\s]*\]", text)
+            if is_numbers or text.startswith(LISTS_OF_PANDAS):
                 raise UserError(
                     f"{where}: the labels {text} are a list in one string: join them "
                     f"with {self.separator} (--label_separator), or use JSON Lines."

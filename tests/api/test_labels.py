@@ -32,6 +32,7 @@ def check(function, expected, *arguments):
         ([0, 1], True, 1),
         ([True, False], True, 0),
         ([False, True], 1, 1),
+        (["TRUE", "FALSE"], True, 0),
         (["nan", "ok"], 1, 1),
         (["neg", "pos"], 2, "Row 7: 2 is not a label. Give one of neg, pos, or 0 to 1"),
         (["neg", "pos"], -1, "not a label"),

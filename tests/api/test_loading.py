@@ -1,4 +1,5 @@
 import csv
+import gzip
 import json
 import pickle
 import shutil
@@ -13,6 +14,7 @@ import electra_tf as et
 from electra_tf.api.loading import ExportedModel, PretrainedModel
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.interop.convert import main as convert
+from tests.api.common import make
 from tests.golden.archive import unpack
 
 
@@ -64,6 +66,31 @@ def test_a_fine_tuned_run_answers_as_it_did(runs, tuned, exported):
     (seed,) = json.loads((runs / "task" / "results.json").read_text())["seeds"]
     found = tuned.evaluate(runs / "eval.csv", batch_size=7)
     assert found == pytest.approx(seed["scores"]["eval"])
+
+
+def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
+    folder = shutil.copytree(runs / "task", tmp_path / "sst")
+    for name, change in (
+        ("task.json", lambda about: about | {"task": "sst"}),
+        # The unused default of a GLUE task.
+        ("config.json", lambda it: it | {"config": it["config"] | {"text": ["none"]}}),
+    ):
+        path = folder / name
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    scores = et.load(folder).evaluate(runs / "eval.csv")
+    assert scores["accuracy"] == tuned.evaluate(runs / "eval.csv")["accuracy"]
+    pair = make("TextClassifier", preset, pair=True)
+    table = tmp_path / "pairs.csv"
+    table.write_text("text,text_pair,label\ngood,bad,pos\nbad,bad,neg\n")
+    assert 0 <= pair.evaluate(table)["accuracy"] <= 100
+    with pytest.raises(ValueError, match="1 columns, but the model reads text and"):
+        pair.evaluate(table, text="text")
+    tagger = make("TokenClassifier", preset, tags=["X", "Y"])
+    table = tmp_path / "dev.conllu.gz"
+    row = "1\tgood\t_\tX\t_\t_\t0\troot\t_\t_\n"
+    table.write_bytes(gzip.compress(row.encode()))
+    (sentence,) = tagger._read(table, {})
+    assert (sentence.words, sentence.tags) == (("good",), ("X",))
 
 
 def by_hand(model, text, pooling, layer):

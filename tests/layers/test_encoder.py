@@ -113,6 +113,14 @@ def test_frozen_blocks_stay_frozen(tmp_path):
         assert [block.trainable for block in again.transformer.blocks] == [True, False]
         again.trainable = False
         assert "frozen_blocks" not in again.get_config()
+    encoder.trainable = False
+    encoder.transformer.blocks[1].trainable = True
+    encoder.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    for each in (encoder, copy):
+        trained = [v.path for v in each.variables if v.trainable]
+        assert len(trained) == 12
+        assert all("/layer_1/" in path for path in trained)
 
 
 def test_projection_is_glorot_uniform():

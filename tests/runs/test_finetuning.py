@@ -276,6 +276,19 @@ def test_folders_of_others_are_left_alone(tmp_path, pretrained, capsys):
     assert "holds a pretraining run" in error(capsys, **values)
 
 
+def test_inputs_and_trials_are_not_deleted(tmp_path, pretrained, capsys):
+    folder = tmp_path / "mine"
+    (folder / "search").mkdir(parents=True)
+    (folder / "task.json").write_text('{"task": "classification"}')
+    values = bad(tmp_path, pretrained, output_dir=str(folder))
+    assert "holds an interrupted search" in error(capsys, **values)
+    path = folder / "predictions_test.tsv"
+    path.write_text("text\tlabel\na\tb\n")
+    values |= {"overwrite": True, "train": str(path)}
+    assert "--overwrite would delete" in error(capsys, **values)
+    assert path.is_file()
+
+
 def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
     """An unfinished run does not need --overwrite."""
     mine = ("photo.png", "my_predictions.txt", "null_odds_notes.md", "scatter.svg")
@@ -409,6 +422,12 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(
         assert start.trained_length == 32
         assert any(line.endswith("fine-tuned for classification") for line in said)
         said.clear()
+    trained.trainable = False
+    trained.save(tmp_path / "encoder.keras")
+    shutil.copy(home.path / "vocab.txt", tmp_path)
+    frozen = config(encoder=str(tmp_path), lower_case=True, strip_accents=True)
+    start = finetuning.pretrained(frozen, said.append)
+    assert all(v.trainable for v in start.encoder.transformer.variables)
     unreadable = config(**values | {"output_dir": f"{home.path}[1]"})
     with pytest.raises(ValueError, match="cannot read checkpoints in folders with"):
         finetuning.read(unreadable, said.append)

@@ -75,7 +75,9 @@ def test_labels_are_names_whatever_is_around_them(tmp_path):
             labels(write(tmp_path, "e.jsonl", row), kind="multilabel")
 
 
-@pytest.mark.parametrize("cell", ["\"['a', 'b']\"", "['a' 'b']", "[]"])
+@pytest.mark.parametrize(
+    "cell", ["\"['a', 'b']\"", "['a' 'b']", "[]", '"[0, 15]"', "[ 0 15]"]
+)
 def test_lists_of_labels_that_pandas_wrote_are_refused(tmp_path, cell):
     path = write(tmp_path, "a.csv", f"text,label\nt,{cell}\n")
     with pytest.raises(ValueError, match=r"line 2: the labels .* a list in one string"):
