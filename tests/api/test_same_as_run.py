@@ -36,9 +36,8 @@ def tagger(preset, folder):
     return model, {"task": "tagging", "train": str(path), "eval": str(path)}
 
 
-@pytest.mark.parametrize(
-    "make", [classifier, pytest.param(tagger, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [classifier, tagger])
 def test_weights_and_scores_are_those_of_a_run(preset, tmp_path, make):
     model, flags = make(preset, tmp_path)
     flags |= {"encoder": str(preset), "export_saved_model": False, **SHARED}

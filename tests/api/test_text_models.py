@@ -279,6 +279,7 @@ def test_a_recipe_has_the_defaults(capsys):
     assert model.encoder.dropout == 0.1
 
 
+@pytest.mark.slow
 def test_a_probe_is_the_first_head(preset):
     """Only new models start with a probe; a trained head continues its training."""
     options = {"head_init": "probe", "learning_rate": 1e-9}

@@ -111,6 +111,7 @@ def test_saved_models_stay_quantized(tmp_path):
     check_close(loaded.serve(INPUTS), model(INPUTS), 0.999)
 
 
+@pytest.mark.slow
 def test_text_classifier(tmp_path):
     model = et.TextClassifier.from_preset("mini", ["bad", "good"])
     before, vectors = model.predict_proba(TEXTS), model.encode(TEXTS)

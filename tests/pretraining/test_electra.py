@@ -22,6 +22,7 @@ from tests.strategy import cpus
 electra = functools.partial(tiny.electra, num_layers=1)
 
 
+@pytest.mark.slow
 def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
     model = electra(dropout=0.1)
     model.compile(optimizer=keras.optimizers.Adam(1e-3))
@@ -136,7 +137,10 @@ class Noisy(Scale):
         return super().compute_losses(batch, totals, seed=seed, training=training)
 
 
-@pytest.mark.parametrize(("devices", "micro_batches"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("devices", "micro_batches"),
+    [(1, 1), (1, 2), (2, 1), pytest.param(2, 2, marks=pytest.mark.slow)],
+)
 def test_draws_and_means_do_not_depend_on_the_split(devices, micro_batches):
     """A row's draws follow seed, step and the row's number in the whole batch."""
     with cpus(devices).scope():
@@ -275,6 +279,7 @@ def test_loss_at_initialization_is_ln_v_plus_50_ln_2():
     assert loss == pytest.approx(np.log(tiny.VOCAB) + 50 * np.log(2), rel=0.1)
 
 
+@pytest.mark.slow
 def test_padding_does_not_change_losses_and_metrics():
     """Padding rows and columns (pitfalls 26 and 43 of docs/fidelity.md)."""
     batch = tiny.batch((24, 9, 17, 5))

@@ -40,6 +40,7 @@ def test_remaining_phases_and_their_hand_overs(done, of_each, spans, handed_over
     assert called == handed_over
 
 
+@pytest.mark.slow
 def test_frozen_generator_stays_and_only_the_discriminator_learns():
     model = tiny.electra(tied=False, num_layers=1)
     phase = Phase("second", model, 2, frozen=model.generator)
