@@ -68,6 +68,7 @@ from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 Columns = dict[str, list[str]]
 # Settings of a recipe that the encoder and the head do not have.
 _TRAINING = ("adam_bias_correction", "head_init", "layerwise_decay", "learning_rate")
+_OF_MODELS = (*_TRAINING, "attention_dropout", "dropout", "head_dropout", "pooling")
 # Keras's functions whose ``from_logits`` is False by default.
 _OF_PROBABILITIES = (
     keras.losses.binary_crossentropy,
@@ -85,7 +86,11 @@ def with_recipe(
 ) -> dict[str, Any]:
     """Prints the preset's recipe; returns it with the settings that are not None."""
     given = {name: value for name, value in given.items() if value is not None}
-    return {**completion(preset, kind, given, cli.note), **given}
+    recipe = completion(preset, kind, given, cli.note)
+    # Flags of a run, such as the number of epochs.
+    if unused := sorted(recipe.keys() - {*_OF_MODELS}):
+        cli.note(f"not applied, since `fit` takes them: {', '.join(unused)}")
+    return {n: value for n, value in recipe.items() if n not in unused} | given
 
 
 def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
@@ -838,6 +843,11 @@ class TextModel(TaskModel):
         """
         if isinstance(x, str | os.PathLike):
             # As a fine-tuning run does.
+            if wrong := sorted(kwargs.keys() - _COLUMNS.keys()):
+                raise UserError(
+                    f"evaluate(table) does not take {wrong[0]}; column names are "
+                    f"{', '.join(_COLUMNS)}."
+                )
             if not Path(x).exists():
                 raise FileNotFoundError(f"No table {x}.")
             examples = self._read(Path(x), {**self.task.get("columns", {}), **kwargs})
@@ -876,7 +886,8 @@ class TextModel(TaskModel):
         for name in ("text", "label"):
             if isinstance(flags.get(name), str):
                 flags[name] = (flags[name],)
-        if "text" in flags and len(flags["text"]) != len(self.text_names):
+        is_text = hasattr(task, "pair") and "text" in flags
+        if is_text and len(flags["text"]) != len(self.text_names):
             raise UserError(
                 f"text names {len(flags['text'])} columns, but the model reads "
                 f"{' and '.join(self.text_names)}."

@@ -75,8 +75,9 @@ class TextClassifier(TextModel):
             pooling: input of the head, see ``tasks.ClassificationHead``; default:
                 "cls".
             label_range: smallest and largest label of a regression.
-            max_seq_length: maximum number of tokens per row; default: 128, or fewer if
-                the encoder has fewer positions.
+            max_seq_length: maximum number of tokens per row; default: 128 (256 for
+                taggers, 512 for question answering), or fewer if the encoder was
+                trained on fewer or has fewer positions.
             head_dropout: dropout rate before the linear layer of the head; default:
                 0.1.
             seed: seed of head, dropout and shuffling; default: from

@@ -114,6 +114,13 @@ def probes(config: CompareConfig) -> tuple[Probe, ...]:
     for probe in found:
         if isinstance(probe.config, ScoreConfig) and not probe.config.data:
             raise UserError(f"--pairs={probe.name} needs --data, the minimal pairs.")
+        if isinstance(probe.config, FinetuneConfig):
+            run, default = probe.config.run, FinetuneConfig().run
+            if (run.seed, run.seeds) != (default.seed, default.seeds):
+                raise UserError(
+                    f"--probe={probe.name}: the comparison sets --seed and --seeds: "
+                    "leave them out, and use --probe_seeds."
+                )
     return found
 
 

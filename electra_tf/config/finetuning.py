@@ -278,7 +278,9 @@ class RecipeConfig(Group):
         max=1,
     )
     epochs: float | None = field(
-        None, "Passes over the data; default: 3, and 10 for RTE and STS-B.", above=0
+        None,
+        "Passes over the data; default: 3, for RTE and STS-B 10, for SQuAD 2.",
+        above=0,
     )
     train_batch_size: int = field(32, "Rows per update.", min=1)
     warmup_proportion: float = field(
@@ -345,7 +347,8 @@ class SearchConfig(Group):
     )
     search_trials: int = field(
         20,
-        "Trials of --search, the first with the given flags. The same command resumes "
+        "Trials of --search, the first with the given flags if they are within the "
+        "searched ranges. The same command resumes "
         "a killed search.",
         min=2,
         resumable=True,

@@ -77,8 +77,8 @@ def check_keeps(
         place = Path(path).resolve()
         if place == home.resolve() or any(map(place.is_relative_to, doomed)):
             raise UserError(
-                f"--overwrite would delete {path}, an input (--{name}): set --{name} "
-                f"to a copy outside of {home}, or set another --{flag}."
+                f"--{flag}={home}: the run would delete {path}, an input (--{name}). "
+                f"Set --{name} to a copy elsewhere, or set another --{flag}."
             )
 
 

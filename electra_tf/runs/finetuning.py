@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -126,10 +127,12 @@ def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
     with files.owned(folder.path):
         inputs.begin()
         for seed in inputs.seeds if is_random else inputs.seeds[:1]:
-            encoder = inputs.start.encoder
             if is_random:
                 keras.utils.set_random_seed(seed)
-                encoder = fresh_copy(encoder)
+            # Scores are float32, whatever --mixed_precision is.
+            encoder = fresh_copy(inputs.start.encoder, "float32")
+            if not is_random:
+                encoder.set_weights(inputs.start.encoder.get_weights())
             scores = frozen.scores(encoder, data, inputs.eval_batch_size, log)
             folder.record({"seed": seed, **scores[inputs.main[0]]})
             results.append({"seed": seed, "scores": scores, "failure": ""})
@@ -221,7 +224,10 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
         )
     tables = (("train", config.data.train), ("eval", config.data.eval))
     tables += (("test", config.data.test),)
-    folder.check_keeps((flag, path) for flag, path in tables if path)
+    # SQuAD takes several files.
+    folder.check_keeps(
+        (flag, path) for flag, names in tables if names for path in names.split(",")
+    )
     encoder = named(config.run.encoder).resolve()
     if folder.path.resolve() in (encoder, encoder.parent):
         raise UserError(
@@ -601,7 +607,13 @@ def searched(
         with equal_shares(config).scope():
             start = pretrained(trial, _discard)
             own = settings(trial, data.task, start.encoder)
-            own_inputs = dataclasses.replace(inner, start=start, settings=own)
+            own_data = copy.copy(data)
+            if "head_dropout" in values:
+                dropout = trial.recipe.head_dropout
+                own_data.task = dataclasses.replace(data.task, dropout=dropout)
+            own_inputs = dataclasses.replace(
+                inner, start=start, settings=own, data=own_data
+            )
             trainer = _trainer(trial, own_inputs, _discard)
         watch = _watch(trial, data, trainer, scorer, _discard, _discard)
         folder = FinetuningFolder(trials.path / f"trial-{number}")
@@ -613,6 +625,11 @@ def searched(
         return Trial(values, score, failure)
 
     flags = axes(config.search.search, values)
+    if "head_dropout" in [a.name for a in flags] and not hasattr(data.task, "dropout"):
+        raise UserError(
+            f"--search={','.join(config.search.search)}: the head of {data.task.name} "
+            "has no dropout: leave out head_dropout."
+        )
     with files.owned(inputs.folder.path):
         if not _resumes(config, trials, inputs.described):
             dataclasses.replace(inputs, resumes=False, keep=()).begin()

@@ -130,6 +130,14 @@ def prepare(
         )
     # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution)
+    run, replicas = config.run, strategy.num_replicas_in_sync
+    parts = run.gradient_accumulation_steps * replicas
+    if run.gradient_accumulation_steps > 1 and run.train_batch_size % parts:
+        raise UserError(
+            f"--train_batch_size={run.train_batch_size} must be a multiple of {parts}, "
+            f"--gradient_accumulation_steps={run.gradient_accumulation_steps} times "
+            f"{replicas} devices."
+        )
     config = warm_start.completed(config, log)
     for warning in validation.warnings(config).values():
         log(f"warning: {warning}")

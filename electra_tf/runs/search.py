@@ -97,8 +97,14 @@ class Search:
 
     def proposal(self, done: Sequence[Trial]) -> dict[str, float] | None:
         """Returns the values of the next trial, or None if all were tried."""
-        if not done and all(axis.has(self.first[axis.name]) for axis in self.axes):
+        outside = [x.name for x in self.axes if not x.has(self.first[x.name])]
+        if not done and not outside:
             return {axis.name: self.first[axis.name] for axis in self.axes}
+        if not done:
+            self.log(
+                f"search: the value of {', '.join(outside)} is outside of its range, "
+                "so the first trial is a random one"
+            )
         # Optional, and slow to import.
         import optuna
 

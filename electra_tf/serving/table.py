@@ -39,7 +39,10 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
     scores = score_table(config, columns, answers) if config.label else {}
     kind = target.suffix if target else ".jsonl"
     if kind != ".jsonl":
-        rows, answers = ([_flat(row) for row in each] for each in (rows, answers))
+        separator = config.label_separator
+        rows, answers = (
+            [_flat(row, separator) for row in each] for each in (rows, answers)
+        )
     columns = {*table.columns, *(name for row in rows for name in row)}
     predicted = [
         row | {_unused(name, columns): value for name, value in answer.items()}
@@ -109,7 +112,7 @@ def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, str]:
+def _flat(row: Mapping[str, Any], separator: str) -> dict[str, str]:
     cells: dict[str, str] = {}
     for name, value in row.items():
         if name in ("probabilities", "predicted_probabilities") and isinstance(
@@ -120,9 +123,9 @@ def _flat(row: Mapping[str, Any]) -> dict[str, str]:
                 f"p({label})": f"{x:.6f}" if isinstance(x, int | float) else x
                 for label, x in value.items()
             }
-            cells |= _flat(shares)
+            cells |= _flat(shares, separator)
         elif name in ("labels", "predicted_labels") and isinstance(value, list):
-            cells[name] = "|".join(map(str, value))
+            cells[name] = separator.join(map(str, value))
         elif isinstance(value, str | int | float) or value is None:
             cells[name] = "" if value is None else str(value)
         else:

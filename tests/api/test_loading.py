@@ -85,6 +85,17 @@ def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
     assert 0 <= pair.evaluate(table)["accuracy"] <= 100
     with pytest.raises(ValueError, match="1 columns, but the model reads text and"):
         pair.evaluate(table, text="text")
+    with pytest.raises(ValueError, match="does not take threshold"):
+        pair.evaluate(table, threshold=0.9)
+    reader = make("QuestionAnswering", preset)
+    reader.task["columns"] = {"text": ["text"]}
+    answer = {"text": "good", "answer_start": 0}
+    question = {"id": "1", "question": "is it ?", "answers": [answer]}
+    paragraphs = [{"context": "good book", "qas": [question]}]
+    (tmp_path / "dev.json").write_text(
+        json.dumps({"data": [{"paragraphs": paragraphs}]})
+    )
+    assert 0 <= reader.evaluate(tmp_path / "dev.json")["f1"] <= 100
     tagger = make("TokenClassifier", preset, tags=["X", "Y"])
     table = tmp_path / "dev.conllu.gz"
     row = "1\tgood\t_\tX\t_\t_\t0\troot\t_\t_\n"

@@ -120,6 +120,11 @@ def test_mistakes(values, message):
         steps(**values)
 
 
+def test_the_comparison_sets_the_seeds_of_probes():
+    with pytest.raises(UserError, match=r"--probe=a: .* use --probe_seeds"):
+        plan.probes(config(probe=("a: --task=cola --data_dir=x --seeds=5",)))
+
+
 def test_pairs_are_probes_without_training(tmp_path):
     given = config(
         probe=("cola: --task=cola --data_dir=c",),

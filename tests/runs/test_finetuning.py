@@ -285,7 +285,7 @@ def test_inputs_and_trials_are_not_deleted(tmp_path, pretrained, capsys):
     path = folder / "predictions_test.tsv"
     path.write_text("text\tlabel\na\tb\n")
     values |= {"overwrite": True, "train": str(path)}
-    assert "--overwrite would delete" in error(capsys, **values)
+    assert "the run would delete" in error(capsys, **values)
     assert path.is_file()
 
 

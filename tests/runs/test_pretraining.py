@@ -7,6 +7,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.config import fields
@@ -130,6 +131,17 @@ def test_a_second_process_is_refused_until_the_first_is_dead(
     assert run(text, tmp_path, *flags)[0] == cli.OK
     assert not leftover.exists()
     assert not (tmp_path / ".lock.owner").exists()
+
+
+def test_micro_batches_are_checked_before_a_run_is_deleted(text, tmp_path, monkeypatch):
+    flags = ("--gradient_accumulation_steps=8", "--train_batch_size=8", "--overwrite")
+    config = config_of(text, tmp_path, *flags)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    monkeypatch.setattr(pretraining, "strategy_for", lambda name: strategy)
+    (tmp_path / "encoder.keras").write_text("trained")
+    with pytest.raises(UserError, match="must be a multiple of 16"):
+        pretraining.prepare(config, quiet)
+    assert (tmp_path / "encoder.keras").read_text() == "trained"
 
 
 def test_a_refused_run_gives_the_folder_back(text, tmp_path):
