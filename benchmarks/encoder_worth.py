@@ -71,7 +71,7 @@ def tags(name, folder, train, dev, flags, score):
     return Task(flags, score)
 
 
-SICK = "sick/SICK_train.txt", "sick/SICK_test_annotated.txt"
+SICK = "sick/train.tsv", "sick/test.tsv"
 EWT = "ud-english-ewt", "en_ewt-ud-train.conllu", "en_ewt-ud-test.conllu"
 SHIFTS = "{d}/squad/squadshifts-amazon_reviews_v1.0.json"
 TASKS = {

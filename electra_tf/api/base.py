@@ -87,9 +87,9 @@ def with_recipe(
     """Prints the preset's recipe; returns it with the settings that are not None."""
     given = {name: value for name, value in given.items() if value is not None}
     recipe = completion(preset, kind, given, cli.note)
-    # Flags of a run, such as the number of epochs.
+    # Others are set elsewhere, such as epochs in `fit` and weight_decay in `compile`.
     if unused := sorted(recipe.keys() - {*_OF_MODELS}):
-        cli.note(f"not applied, since `fit` takes them: {', '.join(unused)}")
+        cli.note(f"not applied, since a model does not hold them: {', '.join(unused)}")
     return {n: value for n, value in recipe.items() if n not in unused} | given
 
 

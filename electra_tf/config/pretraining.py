@@ -176,7 +176,7 @@ class EncoderConfig(Group):
         0.02,
         "Standard deviation of initial tables and layers (truncated normal); heads "
         "have 0.02. The paper's 0.02 leaves narrow networks with uniform attention; "
-        "about sqrt(1 / hidden_size) does not (docs/experiments/archive.md).",
+        "about sqrt(1 / hidden_size) does not.",
         above=0,
     )
     position_init: Literal["truncated_normal", "sinusoidal"] = field(

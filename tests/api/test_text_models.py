@@ -287,7 +287,7 @@ def test_a_recipe_of_a_run_has_more_than_a_model_takes(preset, tmp_path, capsys)
     (folder / "recipe.json").write_text(json.dumps(recipe))
     model = et.TextClassifier.from_preset(folder, ["a", "b"])
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
-    assert "not applied, since `fit` takes them: epochs" in capsys.readouterr().err
+    assert "since a model does not hold them: epochs" in capsys.readouterr().err
 
 
 @pytest.mark.slow
