@@ -395,9 +395,10 @@ def remove_leftovers(
     # In reverse order a moved folder (.old) comes before its replacement.
     for path in sorted(Path(folder).glob(f".{stem}{_PART}*"), reverse=True):
         match = _NAME.fullmatch(path.name)
-        is_meant = match and of_host in ("", match["host"])
+        name = match and match["stem"] + match["suffix"]
+        is_meant = match and of in (None, name) and of_host in ("", match["host"])
         if is_meant and not _runs(int(match["process"])):
-            target = path.with_name(match["stem"] + match["suffix"])
+            target = path.with_name(name)
             if match["old"] and not target.exists():
                 os.replace(path, target)
             else:

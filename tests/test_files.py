@@ -132,6 +132,15 @@ def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
     assert list(tmp_path.iterdir()) == [alive]
 
 
+def test_leftovers_of_an_output_are_not_those_of_another_version(tmp_path):
+    part = tmp_path / ".v1.part-999999-deadbeef.0"
+    part.mkdir()
+    files.remove_leftovers(tmp_path, of="v1.1")
+    assert part.exists()
+    files.remove_leftovers(tmp_path, of="v1.0")
+    assert not part.exists()
+
+
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -83,7 +83,7 @@ def evaluate(
 
     Half of the sentences selects the threshold with the best F0.5. The other half gives
     precision, recall, F0.5 and the table: the fraction of words above the threshold, by
-    kind of error. Raises UserError if the first half lacks wrong words.
+    kind of error. Raises UserError if a half lacks wrong words.
     """
     kinds = np.array([kind for each in marked for kind in each.kinds], object)
     rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
@@ -91,11 +91,12 @@ def evaluate(
     kinds, rows, scores = kinds[known], rows[known], scores[known]
     wrong = (kinds != RIGHT).astype(bool)
     fitting = halves(rows, seed)
-    if not wrong[fitting].any():
-        raise UserError(
-            "no word is marked as wrong in the half of the sentences that selects the "
-            "threshold: give more sentences."
-        )
+    for half, use in ((fitting, "selects the threshold"), (~fitting, "measures it")):
+        if not wrong[half].any():
+            raise UserError(
+                "no word is marked as wrong in the half of the sentences that "
+                f"{use}: give more sentences."
+            )
     precision, recall, thresholds = metrics.precision_recall_curve(
         wrong[fitting], scores[fitting]
     )

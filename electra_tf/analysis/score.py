@@ -4,6 +4,7 @@ Letters: L lists, H hypotheses of a list.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -134,8 +135,6 @@ def evaluate(
     rates = {"before": before, "after": after, "oracle": best}
     report = {name: float(each.sum() / words.sum()) for name, each in rates.items()}
     change = report["after"] - report["before"]
-    if len(lists) == 1:
-        low = high = change
     return report | {"difference": change, "low": low, "high": high}
 
 
@@ -177,10 +176,14 @@ def rerank(config: ScoreConfig, log: Log) -> None:
         weight = tune(scored) if weight is None else weight
         report |= rates
         percent = {name: 100 * rate for name, rate in rates.items()}
+        interval = ""
+        # NaN for one list.
+        if math.isfinite(rates["low"]):
+            interval = f" ({percent['low']:+.2f} to {percent['high']:+.2f})"
         cli.say(
             f"word error rate, %: first pass {percent['before']:.2f}, re-ranked "
-            f"{percent['after']:.2f} ({percent['low']:+.2f} to {percent['high']:+.2f}),"
-            f" best of each list {percent['oracle']:.2f}"
+            f"{percent['after']:.2f}{interval}, best of each list "
+            f"{percent['oracle']:.2f}"
         )
     best = [(each, each.best(weight)) for each in lists]
     rows = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 from sklearn import metrics
 
 from electra_tf.tasks.metrics import wilson
@@ -19,8 +20,9 @@ def rates(
 
     ``groups`` [N] index ``names``; -1 is not a group. ``clusters`` [N] are sentences:
     their tokens are not independent, so the Wilson interval uses the effective sample
-    size (linearized variance of a ratio; Korn and Graubard, 1998). Returns a row per
-    nonempty group: group, count, rate, low, high.
+    size (linearized variance of a ratio, with degrees of freedom; Korn and Graubard,
+    1998), or the number of sentences if the values do not vary between sentences.
+    Returns a row per nonempty group: group, count, rate, low, high.
     """
     rows = []
     for group, name in enumerate(names):
@@ -28,13 +30,19 @@ def rates(
         own = values[chosen].astype(np.float64)
         if not own.size:
             continue
-        mean = own.mean()
+        mean, size = own.mean(), own.size
         _, cluster = np.unique(clusters[chosen], return_inverse=True)
-        variance = np.square(np.bincount(cluster, own - mean)).sum() / own.size**2
-        # Constant values have no design effect to estimate.
-        trials = mean * (1 - mean) / variance if variance > 0 else own.size
-        ends = wilson(mean, min(trials, own.size))
-        rows.append((name, own.size, float(mean), *map(float, ends)))
+        variance = np.square(np.bincount(cluster, own - mean)).sum() / size**2
+        trials = sentences = cluster.max() + 1
+        # One sentence and constant values have no design effect to estimate.
+        if sentences > 1 and variance > 0:
+            unbiased = size * (sentences - 1) / ((size - 1) * sentences)
+            trials = unbiased * mean * (1 - mean) / variance
+            # Few sentences estimate the variance badly.
+            by_token, by_sentence = stats.t.ppf(0.975, [size - 1, sentences - 1])
+            trials *= (by_token / by_sentence) ** 2
+        ends = wilson(mean, min(trials, size))
+        rows.append((name, size, float(mean), *map(float, ends)))
     return pd.DataFrame(rows, columns=["group", "count", "rate", "low", "high"])
 
 

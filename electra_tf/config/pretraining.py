@@ -43,7 +43,10 @@ class RunConfig(Group):
         min=0,
     )
     max_eval_batches: int = field(
-        100, "Batches of held-out text per evaluation; 0: all.", resumable=True, min=0
+        100,
+        "Batches per evaluation, spread over the held-out text; 0: all.",
+        resumable=True,
+        min=0,
     )
     save_checkpoint_steps: int = field(
         1000, "Steps between checkpoints.", resumable=True, min=1

@@ -36,7 +36,12 @@ class CorpusFlags(Group):
     )
     vocab_size: int = field(30522, "Entries of a trained vocabulary.", min=1)
     lower_case: bool = field(True, "Lower-case the text.")
-    strip_accents: bool = field(True, "Strip accents (only with lower_case).")
+    strip_accents: bool = field(
+        True,
+        "Strip accents (only with lower_case). This also deletes vowel signs and tone "
+        "marks of Indic scripts, Thai, Hebrew and Arabic, and voicing marks of "
+        "Japanese: use --nostrip_accents for these.",
+    )
     blank_lines_separate: bool = field(
         True, "A blank line ends a document. Otherwise a file is one document."
     )

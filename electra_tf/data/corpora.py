@@ -140,6 +140,9 @@ def _files(
         skipped += sorted({*matches}.difference(texts or tabular))
         matches = texts or tabular
         problem = f"the folder has no file ending in {', '.join((*SUFFIXES, *TABLES))}"
+    elif paths.is_remote(spec) and paths.is_folder(spec):
+        pattern = f"{spec.rstrip('/')}/**"
+        problem = f"it is a remote folder: give a pattern, such as {pattern}"
     if not matches:
         raise UserError(
             f"{spec}: {problem} (empty files, vocab.txt and files of the output folder "

@@ -95,6 +95,7 @@ def pretraining_dataset(
     mask_variants: int | None = _STATIC_VARIANTS,
     shuffle_buffer: int = 100_000,
     start_batch: int = 0,
+    max_batches: int | None = None,
 ) -> tf.data.Dataset:
     """Returns masked batches for ``Electra.fit``, dicts of ``features.PRETRAINING``.
 
@@ -113,6 +114,8 @@ def pretraining_dataset(
             mask in every pass (dynamic masking, as in the paper).
         shuffle_buffer: size of the shuffle buffer in records.
         start_batch: first batch to produce, for resuming.
+        max_batches: number of batches of an evaluation, at least 1. If there are more,
+            their records are spread evenly over the files; None reads all.
 
     Raises:
         ValueError: if no file matches, all files are empty, a file has other records, a
@@ -135,6 +138,7 @@ def pretraining_dataset(
         ("mask_variants", variants, 1),
         ("shuffle_buffer", shuffle_buffer, 1),
         ("start_batch", start_batch, 0),
+        ("max_batches", 1 if max_batches is None else max_batches, 1),
     ):
         if value < least:
             raise UserError(f"{name} must be at least {least}, got {value}")
@@ -162,6 +166,10 @@ def pretraining_dataset(
     else:
         known = tf.data.experimental.assert_cardinality(count)
         stream = tf.data.TFRecordDataset(used).apply(known).skip(start_record)
+        if max_batches is not None:
+            # The first records would be those of the first corpus.
+            most = max_batches * batch_size
+            stream = stream.shard(max(1, (count - start_record) // most), 0).take(most)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
     _check_first_records(used)
     stream = stream.batch(batch_size, drop_remainder=training)

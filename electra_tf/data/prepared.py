@@ -22,6 +22,7 @@ from electra_tf.errors import UserError
 _COUNTED_RECORDS = 200_000
 # Flags of the build, apart from casing, vocabulary and length.
 _OF_TEXT = ("corpus", "segmenting", "blank_lines_separate", "eval_fraction")
+_OF_TEXT += ("text_column",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +137,11 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         {**each.settings, "corpus": each.corpus.get("sources")}
         for each in manifests.values()
     ]
+    if config.vocab_size not in (DataConfig.vocab_size, len(vocabulary)):
+        log(
+            f"warning: --vocab_size={config.vocab_size} has no effect: the vocabulary "
+            f"has {len(vocabulary)} tokens."
+        )
     for name in _OF_TEXT:
         value = getattr(config, name)
         stored = [*value] if name == "corpus" else value

@@ -148,10 +148,16 @@ def find_format(source: Source) -> ModuleType:
 def completed(model: Imported, options: ConvertConfig) -> Imported:
     """Fills in facts that the source lacks, from the options or defaults."""
     notes, vocabulary = list(model.notes), model.vocabulary
+    home = PretrainingFolder(named(model.source))
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
+        if model.run and home.vocabulary_sha256 not in (None, vocabulary.sha256):
+            raise UserError(
+                f"--vocab_file={options.vocab_file} is not the vocabulary of "
+                f"{model.source}: its SHA-256 is not the one in config.json."
+            )
     elif vocabulary and model.run:
-        PretrainingFolder(named(model.source)).check_hash(vocabulary)
+        home.check_hash(vocabulary)
     if vocabulary is None:
         raise UserError(f"{model.source} has no vocab.txt: pass --vocab_file.")
     sizes = model.main.sizes

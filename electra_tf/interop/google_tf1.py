@@ -69,9 +69,9 @@ def newest(path: Path) -> str | None:
     with contextlib.suppress(UnicodeDecodeError):
         state = tf.train.get_checkpoint_state(str(path))
     # The name alone: the folder may have been copied from elsewhere.
-    chosen = path / Path(state.model_checkpoint_path).name if state else path
-    if chosen.with_name(f"{chosen.name}.index").is_file():
-        return str(chosen)
+    name = Path(state.model_checkpoint_path).name if state else ""
+    if name and (path / f"{name}.index").is_file():
+        return str(path / name)
     prefixes = [str(file).removesuffix(".index") for file in path.glob("*.index")]
 
     def order(prefix: str) -> tuple[bool, int, str]:

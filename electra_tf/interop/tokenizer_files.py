@@ -103,7 +103,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if words := [token for token in added if token not in special]:
         notes.append(
             f"{len(words)} added tokens ({', '.join(words[:3])}, ...) match anywhere "
-            "in the text; here they match whole words only"
+            "in the text; here they match whole words only, and not at all with "
+            "punctuation (or capitals, if text is lower-cased)"
         )
     length = config.get("model_max_length")
     if length is not None and not length >= 1:

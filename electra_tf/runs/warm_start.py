@@ -51,8 +51,10 @@ _RECIPE = (
 # Prefixes of the main network beside a generator and alone, which are equivalent.
 _MAIN = ("model/discriminator/", "model/encoder/")
 _ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
-# A generator's own tables start from tables that were shared.
+# A generator's own tables start from tables that were shared, and so does the LayerNorm
+# of a discriminator that adds deltas to them.
 _ALIASES["model/generator_embeddings/"] = "model/embeddings/"
+_ALIASES["model/discriminator_embeddings/layer_norm_"] = "model/embeddings/layer_norm_"
 _GENERATOR = ("model/generator/", "model/generator_embeddings/")
 
 
@@ -78,6 +80,9 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
     names = [*_SIZES, *_RECIPE]
     if _same_generator(config, home):
         names += _GENERATOR_SIZES
+        # Other sizes may exclude the sharing of this run.
+        if not config.given & _GENERATOR_SIZES.keys():
+            names.append("sharing")
     if not config.data.records:
         names += CASING
     defaults = fields.to_flat(PretrainConfig())
@@ -244,7 +249,10 @@ def initialize(
         model.generator.set_counts(data.token_counts)
     if config.training.generator_init_from:
         source = named(config.training.generator_init_from)
-        main = learned_weights(model.discriminator)
+        tables = model.discriminator.embeddings
+        # Layers do not track the variables that they borrow.
+        borrowed = learned_weights(getattr(tables, "lender", tables))
+        main = [*learned_weights(model.discriminator), *borrowed]
         before = [variable.numpy() for variable in main]
         _load_generator(source, model.generator, data.vocabulary)
         same = map(np.array_equal, before, main)

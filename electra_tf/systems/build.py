@@ -109,16 +109,15 @@ def eval_dataset(
     """Returns batches with a fixed masking, or None without held-out text."""
     if not data.eval_files:
         return None
-    dataset = pipeline.pretraining_dataset(
+    return pipeline.pretraining_dataset(
         data.eval_files,
         batch_size=config.run.eval_batch_size,
         masking=masking(config, data, mask_rate=config.last_mask_rate),
         sep_id=data.vocabulary.sep_id,
         training=False,
         seed=config.run.seed,
+        max_batches=config.run.max_eval_batches or None,
     )
-    limit = config.run.max_eval_batches
-    return dataset.take(limit) if limit else dataset
 
 
 def special_ids(vocabulary: Vocabulary) -> tuple[int, ...]:

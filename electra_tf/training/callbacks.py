@@ -324,7 +324,9 @@ class CheckpointEvery(StepCallback):
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Saves if due, or if a stop was requested."""
-        if self.stop.requested or self.is_due(previous, step):
+        # Callbacks that stop training may restore the weights of an earlier step.
+        is_last = self.stop.requested or self.model.stop_training
+        if is_last or self.is_due(previous, step):
             self._save(step, logs)
         if self.stop.requested:
             self.model.stop_training = True

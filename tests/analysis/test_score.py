@@ -145,6 +145,7 @@ def test_intervals_are_those_of_a_bootstrap_loop(monkeypatch):
     assert found["difference"] == pytest.approx((after - before).sum() / words.sum())
     same = score.evaluate(lists, weight=0.0)
     assert (same["difference"], same["low"], same["high"]) == (0, 0, 0)
+    assert np.isnan(score.evaluate(lists[:1], weight=1.0)["low"])
     with pytest.raises(ValueError, match="no words"):
         score.evaluate(lists_of([0, 0]))
 

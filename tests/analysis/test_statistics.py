@@ -37,6 +37,19 @@ def test_intervals_of_dependent_tokens_are_those_of_a_bootstrap_of_sentences():
     assert size > 2 * (alone[1] - alone[0])
 
 
+@pytest.mark.parametrize("sentences", [1, 2, 3, 10])
+def test_intervals_of_few_sentences_hold_the_rate(sentences):
+    rng, inside = np.random.default_rng(0), []
+    clusters = np.repeat(np.arange(sentences), 8)
+    for _ in range(400):
+        # Intra-cluster correlation 1 / (1 + 1 + 1).
+        chances = rng.beta(1, 1, sentences)[clusters]
+        values = rng.random(len(clusters)) < chances
+        (found,) = rates(values, np.zeros_like(clusters), clusters, ["x"])
+        inside.append(found["low"] <= 0.5 <= found["high"])
+    assert np.mean(inside) >= 0.92
+
+
 def test_halves_keep_rows_whole():
     rows = np.repeat(np.arange(11), np.arange(1, 12))
     fitting = statistics.halves(rows, seed=1)

@@ -262,6 +262,10 @@ def test_remote_patterns(monkeypatch):
     assert documents("memory://mixed/*") == expected
     with pytest.raises(ValueError, match="not a file or folder"):
         documents("memory://mixed/*.csv")
+    with pytest.raises(
+        ValueError, match=r"a remote folder: give .*memory://mixed/\*\*"
+    ):
+        documents("memory://mixed/")
     with pytest.raises(ValueError, match=r"nowhere://a.*pip install"):
         documents("nowhere://a")
 

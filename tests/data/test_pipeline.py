@@ -139,6 +139,13 @@ def test_folders_with_different_vocabularies_are_refused(tmp_path):
         pretraining_dataset(folders, batch_size=4)
 
 
+def test_an_evaluation_is_spread_over_the_files(files):
+    few = stream(files, 100, training=False, max_batches=3)
+    assert numbers(few).tolist() == list(range(0, 36, 3))
+    every = stream(files, 100, training=False, max_batches=10)
+    np.testing.assert_array_equal(numbers(every[:9]), range(36))
+
+
 def test_segments_change_after_the_first_separator():
     ids = tf.constant([[CLS, 9, SEP, 8, 7, SEP, PAD], [CLS, 9, 9, 9, SEP, PAD, PAD]])
     segments = derive_inputs(ids, tf.cast(ids != PAD, tf.int32), SEP)["segment_ids"]

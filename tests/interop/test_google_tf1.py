@@ -109,7 +109,7 @@ def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
         read(tmp_path)
 
 
-def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path):
+def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path, monkeypatch):
     tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt-1"))
     for path in (tmp_path, "google/electra-small-generator"):
         assert not google_tf1.detect(Source(str(path)))
@@ -136,6 +136,12 @@ def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path):
     assert google_tf1.newest(tmp_path) is not None
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
+    # A folder is not the checkpoint of its name beside it.
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.index").write_text("")
+    assert google_tf1.newest(tmp_path / "empty") is None
+    monkeypatch.chdir(tmp_path / "empty")
+    assert not google_tf1.detect(Source("."))
 
 
 def test_state_of_training_is_left_and_named(tmp_path):

@@ -363,7 +363,8 @@ def test_sizes_come_with_the_weights_unless_flags_set_them(tmp_path):
 def test_the_recipe_comes_with_the_weights_unless_flags_set_it(tmp_path):
     recipe = {"num_train_steps": 900, "warmup_steps": 30, "dropout": 0.0}
     recipe |= {"learning_rate": 2e-4, "mask_rate": 0.25, "train_batch_size": 32}
-    (tmp_path / "source").mkdir()
+    for name in ("source", "shared"):
+        (tmp_path / name).mkdir()
     start = f"--init_from={described(tmp_path / 'source', **recipe)}"
 
     def chosen(*flags):
@@ -372,6 +373,9 @@ def test_the_recipe_comes_with_the_weights_unless_flags_set_it(tmp_path):
 
     assert chosen() == recipe
     # A flag at its default value is still an explicit flag.
+    home = described(tmp_path / "shared", sharing="nes")
+    shared = warm_start.completed(parse(f"--init_from={home}"), print)
+    assert shared.generator.sharing == "nes"
     given = {"dropout": 0.1, "mask_rate": 0.15, "warmup_steps": 10_000}
     flags = [f"--{name}={value}" for name, value in given.items()]
     assert chosen(*flags) == recipe | given
@@ -420,22 +424,24 @@ def test_a_generator_that_is_missing_or_does_not_fit_is_named(tmp_path):
     assert os.listdir(tmp_path) == ["generator.keras"]
 
 
-@pytest.mark.parametrize("sharing", ["nes", "token", "untied"])
+@pytest.mark.parametrize("sharing", ["nes", "token", "gdes", "untied"])
 def test_tables_of_a_generator_start_from_shared_ones(sharing, tmp_path):
     """They were random, so that a generator to freeze sampled noise."""
     source, model = built("--sharing=tied"), built(f"--sharing={sharing}")
     randomize(source.trainable_variables)
     leave(source, tmp_path, "checkpoints")
     report = warm_start.load(str(tmp_path), model)
-    assert report.missing == ()
+    assert all(name.endswith("_delta") for name in report.missing)
+    assert len(report.missing) == (3 if sharing == "gdes" else 0)
     if sharing == "untied":
         # Tables of another width: the generator starts anew.
         assert {"model/generator", "model/generator_embeddings"} <= {*report.unfit}
         return
     batch = tiny.batch((16, 9))
     batch = {name: value[:, :16] for name, value in batch.items()}
-    wanted, got = (each.generator(batch) for each in (source, model))
-    np.testing.assert_array_equal(got, wanted)
+    for name in ("generator", "discriminator"):
+        wanted, got = (getattr(each, name)(batch) for each in (source, model))
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_deltas_of_a_checkpoint_are_not_dropped(tmp_path):

@@ -164,6 +164,8 @@ def test_early_stopping_ends_the_run_with_the_best_weights():
     stop = keras.callbacks.EarlyStopping(patience=2, restore_best_weights=True)
     store, rows, model = Store(), [], make_model()
     evaluate = cb.EvaluateEvery(numbered(3, 3), 2, [record(rows)], callbacks=[stop])
+    at_save, save = [], store.save
+    store.save = lambda step: (at_save.append(model.get_weights()), save(step))
     best = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: (
             batch == 1 and rows.append(("best", model.get_weights()))
@@ -173,6 +175,8 @@ def test_early_stopping_ends_the_run_with_the_best_weights():
     # The held-out loss is constant, so the first evaluation is the best one.
     assert store.saved == [6]
     assert [step for step, _ in rows] == ["best", 2, 4, 6]
+    # Saved before the best weights were restored, so that they have the step's number.
+    assert at_save[0][0] != model.get_weights()[0]
     np.testing.assert_equal(model.get_weights(), rows[0][1])
 
 
