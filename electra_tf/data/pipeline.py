@@ -142,6 +142,8 @@ def pretraining_dataset(
     ):
         if value < least:
             raise UserError(f"{name} must be at least {least}, got {value}")
+    if training and max_batches is not None:
+        raise UserError("max_batches is for training=False: training repeats forever.")
     in_folder = TRAINING if training else HELD_OUT
     matches = expand_files(files, in_folder=in_folder)
     if training:

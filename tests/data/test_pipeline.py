@@ -144,6 +144,8 @@ def test_an_evaluation_is_spread_over_the_files(files):
     assert numbers(few).tolist() == list(range(0, 36, 3))
     every = stream(files, 100, training=False, max_batches=10)
     np.testing.assert_array_equal(numbers(every[:9]), range(36))
+    with pytest.raises(ValueError, match="max_batches is for training=False"):
+        stream(files, 1, max_batches=3)
 
 
 def test_segments_change_after_the_first_separator():
