@@ -231,6 +231,7 @@ class TextModel(TaskModel):
         self._predictor: tuple[Any, Predictor] | None = None
         # The last error of a generator of batches.
         self._error: Exception | None = None
+        self._has_new_head = True
 
     @classmethod
     def _new(
@@ -375,10 +376,7 @@ class TextModel(TaskModel):
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Loads factors and head into an equal model; enables LoRA if it is off."""
         super().load_lora_weights(filepath)
-        self._keep_head()
-
-    def _keep_head(self) -> None:
-        """Marks the head as trained, so that `fit` does not replace it by a probe."""
+        # The head is not new, so `fit` must not replace it by a probe.
         seed, count = self.seed_generator.state.numpy()
         self.seed_generator.state.assign([seed, max(count, 1)])
 
@@ -672,7 +670,8 @@ class TextModel(TaskModel):
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """Sets all weights; `fit` then starts from this head, not from a probe."""
         super().set_weights(weights)
-        self._keep_head()
+        # Not the state of the seed generator: dropout must not depend on this call.
+        self._has_new_head = False
 
     def fit(
         self,
@@ -724,7 +723,7 @@ class TextModel(TaskModel):
             if validation_split and validation_data is None:
                 rows, held_out = _split(rows, validation_split)
                 validation_data = self._dataset_of(held_out, validation_size)
-            is_new = not self.seed_generator.state.numpy()[1]
+            is_new = self._has_new_head and not self.seed_generator.state.numpy()[1]
             head_init = self.task.get("recipe", {}).get("head_init")
             if is_new and rows.targets and head_init == "probe":
                 weighted = rows
