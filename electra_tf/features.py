@@ -84,14 +84,10 @@ def encoder_inputs(
     return renamed
 
 
-def tensor_specs(
-    features: Mapping[str, Feature], sizes: Mapping[str, int | None]
-) -> dict[str, tf.TensorSpec]:
-    """Returns one ``tf.TensorSpec`` per feature; axes missing in ``sizes`` are None."""
+def tensor_specs(features: Mapping[str, Feature]) -> dict[str, tf.TensorSpec]:
+    """Returns one ``tf.TensorSpec`` per feature, with axes of any size."""
     return {
-        name: tf.TensorSpec(
-            [sizes.get(axis) for axis in feature.shape], feature.dtype, name
-        )
+        name: tf.TensorSpec([None] * len(feature.shape), feature.dtype, name)
         for name, feature in features.items()
     }
 

@@ -257,7 +257,6 @@ class Inspector:
         return derive_inputs(row, tf.ones_like(row), self.vocabulary.sep_id)
 
     def names(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """Returns the tokens of ids."""
         return tuple(self._tokens[np.asarray(ids)].tolist())
 
 

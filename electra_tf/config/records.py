@@ -38,9 +38,9 @@ class CorpusFlags(Group):
     lower_case: bool = field(True, "Lower-case the text.")
     strip_accents: bool = field(
         True,
-        "Strip accents (only with lower_case). This also deletes vowel signs and tone "
-        "marks of Indic scripts, Thai, Hebrew and Arabic, and voicing marks of "
-        "Japanese: use --nostrip_accents for these.",
+        "Strip accents (only with lower_case). This merges words (German sch\u00f6n, "
+        "schon) and deletes vowel signs and tone marks of Indic scripts, Thai, Hebrew "
+        "and Arabic, and voicing marks of Japanese: there, use --nostrip_accents.",
     )
     blank_lines_separate: bool = field(
         True, "A blank line ends a document. Otherwise a file is one document."

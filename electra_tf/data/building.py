@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,9 @@ def build(
     if config.beam:
         units.require_beam()
     if config.decontaminate:
-        evaluation = corpora.open_corpus(config.decontaminate, text_column=None)
+        evaluation = corpora.open_corpus(
+            config.decontaminate, text_column=None, log=log
+        )
         wanted["decontaminate"] = corpora.corpus_hash(evaluation)
     if config.vocab_file and not vocabulary:
         vocabulary = Vocabulary.load(config.vocab_file)
@@ -82,6 +85,13 @@ def build(
         log(
             f"warning: {capitals:,} tokens of the vocabulary have capitals, which "
             "lower-cased text lacks: is it for --nolower_case?"
+        )
+    accents = sum(not unicodedata.is_normalized("NFD", token) for token in words)
+    strips = config.lower_case and config.strip_accents
+    if strips and accents > _MANY_CAPITALS * len(words):
+        log(
+            f"warning: {accents:,} tokens of the vocabulary have accents, which are "
+            "stripped from the text: is it for --nostrip_accents?"
         )
     job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
     wanted["vocabulary_sha256"] = vocabulary.sha256
@@ -140,6 +150,13 @@ def build(
             f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: the text has "
             "characters that the vocabulary lacks. Check its language and casing, or "
             "use a larger one."
+        )
+    mean = manifest.num_tokens / manifest.num_records
+    if config.blank_lines_separate and mean < config.max_seq_length / 2:
+        log(
+            f"warning: records hold {mean:.0f} of {config.max_seq_length} tokens, "
+            "because documents are short. If blank lines separate paragraphs, use "
+            "--noblank_lines_separate."
         )
     log(
         f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
@@ -277,7 +294,8 @@ def prepare_vocabulary(
 
     Compares the training settings and the hash of the text with ``vocab.txt.json``, but
     skips the hash if the folder has finished records. Trains on a sample of 256 MB if
-    the files are larger. ``config.overwrite`` retrains if the settings differ.
+    the files are larger. ``config.overwrite`` retrains if the settings differ, but
+    keeps a vocabulary that was not trained here.
     """
     folder, size = Path(config.output_dir), config.vocab_size
     path, about = folder / "vocab.txt", folder / "vocab.txt.json"
@@ -297,7 +315,7 @@ def prepare_vocabulary(
             trained = None  # A vocabulary of the user.
             if content.get("vocabulary_sha256") == vocabulary.sha256:
                 trained = {name: content["settings"].get(name) for name in settings}
-            if trained == settings or not config.overwrite:
+            if trained in (None, settings) or not config.overwrite:
                 if len(vocabulary) > size:
                     raise UserError(
                         f"{path} has {len(vocabulary)} tokens, more than {size}. "
@@ -311,7 +329,8 @@ def prepare_vocabulary(
         log(f"training a vocabulary of {size} tokens on {specs}")
         tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
-        # This file first: without it, the vocabulary counts as the user's own.
+        # This file first: without it, a vocabulary counts as the user's own.
+        files.remove(path)
         content = {"vocabulary_sha256": vocabulary.sha256, "settings": settings}
         files.write_json(about, content, sort_keys=True)
         vocabulary.save(path)

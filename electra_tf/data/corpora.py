@@ -87,8 +87,7 @@ def open_corpus(
                     source = _table(path, text_column)
                 else:
                     source = Text.open(path, blank_lines_separate=blank_lines_separate)
-                same = path if paths.is_remote(path) else os.path.realpath(path)
-                opened.setdefault(same, source)
+                opened.setdefault(paths.identity(path), source)
     if not opened:
         raise UserError("the corpus is empty: no sources were given")
     if skipped and log:
@@ -299,7 +298,6 @@ def _text_size(path: str) -> int:
 
 
 def _table(path: str, column: str | None) -> Generated:
-    """Returns a table; each row is a document."""
     suffix = paths.suffix(path)
 
     def documents() -> Iterator[Document]:
@@ -320,7 +318,6 @@ def _table(path: str, column: str | None) -> Generated:
 
 
 def _cell(row: dict[str, Any], column: str | None, where: str) -> str:
-    """Returns the text of a row: a column, or all strings."""
     if column is None:
         return "\n".join(_strings(row))
     if column not in row:
@@ -345,10 +342,10 @@ def _table_lines(file: BinaryIO, path: str) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yields the strings of nested dicts and lists."""
+    """Yields the strings of nested dicts, lists and the pairs of a Parquet map."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list | tuple):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _strings(each)
 
@@ -448,6 +445,11 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[tuple[int,
             end = raw.rfind(b" ") + 1 or len(raw) - last
             raw, rest = raw[:end], raw[end:]
         end = position + len(raw)
+        if position == 0 and raw.count(b"\r") > 1 and not raw.endswith(b"\n"):
+            raise UserError(
+                f"{name}: its lines end in CR alone. Convert it, for example with: "
+                "tr '\\r' '\\n'"
+            )
         text = raw.removeprefix(_BOM) if position == 0 else raw
         text = _decoded(text, end - len(text), name).strip()
         if text or not (is_cut or is_part):
@@ -467,5 +469,5 @@ def _decoded(raw: bytes, position: int, name: str) -> str:
     except UnicodeDecodeError as error:
         raise UserError(
             f"{name}: not UTF-8 at byte {position + error.start} ({error.reason}). "
-            "Convert it, for example with: iconv -f latin1 -t utf-8"
+            "Convert it, for example with: iconv -f cp1252 -t utf-8"
         ) from error

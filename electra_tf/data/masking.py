@@ -6,7 +6,6 @@ the order of records, the number of workers, or a resume.
 Shapes: B batch, S sequence, P predicted positions per sequence, V vocabulary.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -208,31 +207,6 @@ def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor
 SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement")
 
 
-@dataclasses.dataclass(frozen=True)
-class LinearMaskRate:
-    """Linear schedule of the mask rate, from ``start`` to ``end`` in ``steps``.
-
-    Raises ``ValueError`` if a rate is not in (0, 1] or ``steps`` is below 1.
-    """
-
-    start: float
-    end: float
-    steps: int = 1
-
-    def __post_init__(self) -> None:
-        for rate in (self.start, self.end):
-            if not 0 < rate <= 1:
-                raise UserError(f"mask_rate must be in (0, 1], got {rate}.")
-        if self.steps < 1:
-            raise UserError(f"steps must be at least 1, got {self.steps}.")
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the rate at a step, float32 scalar; computed in float64."""
-        done = tf.cast(tf.minimum(tf.cast(step, tf.int64), self.steps), tf.float64)
-        rate = self.start + (self.end - self.start) * (done / self.steps)
-        return tf.cast(rate, tf.float32)
-
-
 class Masking:
     """Selects and masks positions of padded ids for masked language modeling.
 
@@ -242,7 +216,8 @@ class Masking:
 
     Args:
         never_masked: ids of [CLS] and [SEP].
-        mask_rate: share of a row's tokens to mask, in (0, 1], or its schedule.
+        mask_rate: share of a row's tokens to mask, in (0, 1].
+        final_mask_rate: the rate after ``steps`` >= 1 steps, if it changes linearly.
         max_predictions_per_seq: P; defaults to ``max_predictions`` of the highest rate.
         rule: ``"electra"`` (85 % [MASK], 15 % unchanged) or ``"bert"`` (80 % [MASK],
             10 % random token, 10 % unchanged).
@@ -272,21 +247,27 @@ class Masking:
         pad_id: int = 0,
         never_masked: Sequence[int],
         max_seq_length: int,
-        mask_rate: float | LinearMaskRate = 0.15,
+        mask_rate: float = 0.15,
+        final_mask_rate: float | None = None,
+        steps: int = 1,
         max_predictions_per_seq: int | None = None,
         rule: str = "electra",
         select: str = "tokens",
         continuation: Sequence[bool] | None = None,
         token_counts: Sequence[int] | None = None,
     ):
-        if not isinstance(mask_rate, LinearMaskRate):
-            mask_rate = LinearMaskRate(mask_rate, mask_rate)
+        last = mask_rate if final_mask_rate is None else final_mask_rate
+        for rate in (mask_rate, last):
+            if not 0 < rate <= 1:
+                raise UserError(f"mask_rate must be in (0, 1], got {rate}.")
+        if steps < 1:
+            raise UserError(f"steps must be at least 1, got {steps}.")
         for value, choices in ((rule, MASK_RULES), (select, SELECTORS)):
             if value not in choices:
                 raise UserError(
                     f"Unknown masking {value!r}; choose one of {sorted(choices)}."
                 )
-        rate, slots = max(mask_rate.start, mask_rate.end), max_predictions_per_seq
+        rate, slots = max(mask_rate, last), max_predictions_per_seq
         needed = round(max_seq_length * rate)
         # The original's default rounds down and can be one slot short.
         fewest = 1 if slots is None else max(1, needed)
@@ -309,7 +290,7 @@ class Masking:
         self.pad_id = pad_id
         self.never_masked = tuple(sorted({*never_masked, mask_id, pad_id}))
         self.max_seq_length = max_seq_length
-        self.mask_rate = mask_rate
+        self._first_rate, self._last_rate, self._steps = mask_rate, last, steps
         self.max_predictions_per_seq = slots
         self._hidden_share, self._random_share = MASK_RULES[rule]
         self._select = select
@@ -347,7 +328,7 @@ class Masking:
         is_special = tf.reduce_any(input_ids[:, :, None] == self.never_masked, axis=2)
         candidates = (input_mask > 0) & ~is_special
         tokens = tf.reduce_sum(tf.cast(input_mask, tf.float32), axis=1)
-        wanted = tf.cast(tf.round(tokens * self.mask_rate(step)), tf.int32)
+        wanted = tf.cast(tf.round(tokens * self._rate(step)), tf.int32)
         # Deviation: at most the number of candidates; the original divides 0 by 0 in
         # rows without candidates.
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
@@ -385,6 +366,12 @@ class Masking:
             "masked_lm_ids": tf.where(used, original, 0),
             "masked_lm_weights": tf.cast(used, tf.float32),
         }
+
+    def _rate(self, step: tf.Tensor | int) -> tf.Tensor:
+        # In float64: the number of masked tokens is rounded.
+        done = tf.cast(tf.minimum(tf.cast(step, tf.int64), self._steps), tf.float64)
+        change = (self._last_rate - self._first_rate) * (done / self._steps)
+        return tf.cast(self._first_rate + change, tf.float32)
 
     def _shown(self, original: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
         size = self.max_predictions_per_seq

@@ -29,6 +29,11 @@ def is_remote(path: files.AnyPath) -> bool:
     return "://" in str(path)
 
 
+def identity(path: files.AnyPath) -> str:
+    """Returns the same string for all spellings of a path and for links to it."""
+    return str(path) if is_remote(path) else os.path.realpath(path)
+
+
 def is_packed(path: files.AnyPath) -> bool:
     """Returns True if a path ends in a suffix of ``PACKED``, in any case."""
     return str(path).lower().endswith(tuple(PACKED))
@@ -41,7 +46,6 @@ def suffix(path: files.AnyPath) -> str:
 
 
 def _system(path: files.AnyPath) -> Any:
-    """Returns the file system of a path with a scheme."""
     import fsspec
 
     try:

@@ -41,7 +41,7 @@ def expand_files(
     """
     if isinstance(files, (str, os.PathLike)):
         files = [files] if paths.exists(files) else str(files).split(",")
-    expanded: set[str] = set()
+    expanded: dict[str, str] = {}
     for pattern in map(str, files):
         if paths.is_folder(pattern):
             matches = paths.inside(pattern, in_folder)
@@ -56,8 +56,10 @@ def expand_files(
                 f"No TFRecord file matches {pattern!r}. Build records with "
                 "`python -m electra_tf records` or correct the path."
             )
-        expanded.update(matches)
-    return sorted(expanded)
+        # One file may be given twice, such as with and without "./".
+        for path in matches:
+            expanded.setdefault(paths.identity(path), path)
+    return sorted(expanded.values())
 
 
 def without_held_out(files: Iterable[str]) -> list[str]:

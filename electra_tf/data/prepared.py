@@ -142,6 +142,8 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
             f"warning: --vocab_size={config.vocab_size} has no effect: the vocabulary "
             f"has {len(vocabulary)} tokens."
         )
+    if config.data_dir:
+        log("warning: --data_dir has no effect: --records are built already.")
     for name in _OF_TEXT:
         value = getattr(config, name)
         stored = [*value] if name == "corpus" else value
@@ -149,7 +151,8 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         if not is_default and stored not in [settings.get(name) for settings in built]:
             log(f"warning: --{name} has no effect: --records are built already.")
     both = (*train_files, *eval_files)
-    if shared := {*train_files} & {*eval_files}:
+    trained = {*map(paths.identity, train_files)}
+    if shared := [path for path in eval_files if paths.identity(path) in trained]:
         log(
             f"warning: {len(shared)} files are read for training and for evaluation, "
             f"such as {min(shared)}: these are not scores of held-out text."

@@ -57,7 +57,6 @@ class Unit:
         return sum(source.size for source in self.sources)
 
     def documents(self) -> Iterator[Document]:
-        """Yields the documents of all sources."""
         return itertools.chain.from_iterable(s.documents() for s in self.sources)
 
 
@@ -75,7 +74,6 @@ class Job:
         return random.Random(f"{self.settings.seed} {unit.index} {purpose}")
 
     def file(self, unit: Unit, suffix: str) -> Path:
-        """Path of a unit's file."""
         return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
 
     def result(self, unit: Unit) -> dict[str, Any]:
@@ -139,12 +137,12 @@ def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
     for unit in units:
         with np.load(job.file(unit, READ)) as arrays:
             read.append(dict(arrays))
-        # Without --dedup=near, version 0.2 stored an array of shape [documents, 0].
-        read[-1]["signatures"] = read[-1]["signatures"].reshape(-1, selection.HASHES)
     hashes, verdicts, signatures = (
-        np.concatenate([arrays[name] for arrays in read])
+        # Flat, because the signatures of a unit without any have another shape.
+        np.concatenate([arrays[name] for arrays in read], axis=None)
         for name in ("hashes", "verdicts", "signatures")
     )
+    signatures = signatures.reshape(-1, selection.HASHES)
     final = selection.judge(job.settings, hashes, verdicts, signatures)
     ends = np.cumsum([len(arrays["verdicts"]) for arrays in read])
     for unit, part in zip(units, np.split(final, ends[:-1]), strict=True):
@@ -178,9 +176,7 @@ class Worker:
                 file,
                 hashes=np.array(hashes, np.uint64),
                 verdicts=np.array(verdicts, np.uint8),
-                signatures=np.array(signatures, np.uint32).reshape(
-                    -1, selection.HASHES
-                ),
+                signatures=np.array(signatures, np.uint32),
             )
         return len(rows)
 
@@ -295,7 +291,7 @@ def require_beam() -> None:
     """Raises ValueError if Apache Beam is not installed."""
     if importlib.util.find_spec("apache_beam") is None:
         raise UserError(
-            "--beam needs the package apache-beam: pip install -r requirements-beam.txt"
+            "--beam needs the package apache-beam: pip install 'apache-beam>=2.77,<3'"
         )
 
 

@@ -13,7 +13,7 @@ from electra_tf.cli import Log
 from electra_tf.config.pretraining import LEFT_ROWS, EncoderConfig, PretrainConfig
 from electra_tf.config.records import CorpusFlags, RecordsConfig
 from electra_tf.data import pipeline
-from electra_tf.data.masking import LinearMaskRate, Masking
+from electra_tf.data.masking import Masking
 from electra_tf.data.prepared import PretrainingData, built_data, given_data
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
@@ -61,16 +61,9 @@ def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
     return built_data(records, log, outputs=[config.run.model_dir])
 
 
-def masking(
-    config: PretrainConfig,
-    data: PretrainingData,
-    *,
-    mask_rate: float | LinearMaskRate | None = None,
-) -> Masking:
-    """Builds the masking step; ``mask_rate`` overrides the configured schedule."""
+def masking(config: PretrainConfig, data: PretrainingData, mask_rate: float) -> Masking:
+    """Builds the masking step, with ``mask_rate`` in the first step of training."""
     vocabulary, choice = data.vocabulary, config.masking
-    steps = config.run.num_train_steps
-    schedule = LinearMaskRate(choice.mask_rate, config.last_mask_rate, steps)
     counts = data.token_counts if choice.mask_select == "rare_tokens" else None
     return Masking(
         len(vocabulary),
@@ -78,7 +71,9 @@ def masking(
         pad_id=vocabulary.pad_id,
         never_masked=(vocabulary.cls_id, vocabulary.sep_id),
         max_seq_length=config.data.max_seq_length,
-        mask_rate=mask_rate or schedule,
+        mask_rate=mask_rate,
+        final_mask_rate=config.last_mask_rate,
+        steps=config.run.num_train_steps,
         rule=choice.mask_rule,
         select=choice.mask_select,
         continuation=[token.startswith("##") for token in vocabulary.tokens],
@@ -95,7 +90,7 @@ def train_batches(
         pipeline.pretraining_dataset,
         data.train_files,
         batch_size=config.run.train_batch_size,
-        masking=masking(config, data),
+        masking=masking(config, data, config.masking.mask_rate),
         sep_id=data.vocabulary.sep_id,
         seed=config.run.seed,
         shuffle_buffer=config.data.shuffle_buffer,
@@ -112,7 +107,7 @@ def eval_dataset(
     return pipeline.pretraining_dataset(
         data.eval_files,
         batch_size=config.run.eval_batch_size,
-        masking=masking(config, data, mask_rate=config.last_mask_rate),
+        masking=masking(config, data, config.last_mask_rate),
         sep_id=data.vocabulary.sep_id,
         training=False,
         seed=config.run.seed,

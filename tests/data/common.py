@@ -21,7 +21,6 @@ from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 WORDS = ["w" + "abcdefghij"[i // 10] + "abcdefghij"[i % 10] for i in range(100)]
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *WORDS))
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def text(documents, *, seed=0, lines=12, words=20):

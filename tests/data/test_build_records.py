@@ -12,7 +12,8 @@ import pytest
 from electra_tf import files
 from electra_tf.__main__ import main
 from electra_tf.data.records import read_manifest
-from tests.data.common import ROOT, VOCABULARY, build, contents, text
+from tests import ROOT
+from tests.data.common import VOCABULARY, build, contents, text
 
 
 def start(folder, arguments, **options):

@@ -120,7 +120,10 @@ def test_a_finished_build_is_reused_or_refused(corpus, tmp_path):
     assert "using them" in told[-1]
     # Also in a folder that cannot be written.
     refusal = PermissionError(13, "Permission denied")
-    with mock.patch.object(files.filelock.FileLock, "acquire", side_effect=refusal):
+    with (
+        mock.patch.object(files.filelock.FileLock, "acquire", side_effect=refusal),
+        mock.patch.object(files.os, "access", return_value=False),
+    ):
         assert build(corpus, folder) == first
     with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
         build(corpus, folder, seed=1)
@@ -314,7 +317,8 @@ def test_a_file_of_ones_own_is_used_as_it_is(prepare, tmp_path):
     own = prepare()
     path = tmp_path / "made" / "vocab.txt"
     path.write_text(path.read_text().replace("waa", "WAA"))
-    assert prepare(lower_case=False).tokens != own.tokens
+    for options in ({}, {"overwrite": True}):
+        assert prepare(lower_case=False, **options).tokens != own.tokens
     assert prepare.trained.call_count == 1
 
 

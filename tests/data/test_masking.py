@@ -8,7 +8,6 @@ import tensorflow as tf
 from scipy import stats
 
 from electra_tf.data.masking import (
-    LinearMaskRate,
     Masking,
     max_predictions,
     row_keys,
@@ -293,8 +292,8 @@ def test_eager_graph_and_batching_agree(select):
 def test_the_count_follows_the_rate(select):
     """Every step uses round(n * rate) of the slots, which fit the highest rate."""
     ids, mask = rows([128, 77])
-    rate = LinearMaskRate(0.3, 0.1, 1000)
-    masking = make(select=select, continuation=CONTINUATION, mask_rate=rate)
+    rates = {"mask_rate": 0.3, "final_mask_rate": 0.1, "steps": 1000}
+    masking = make(select=select, continuation=CONTINUATION, **rates)
     assert masking.max_predictions_per_seq == 39
     keys = tf.constant([1, 2], tf.uint64)
     masked = tf.function(masking)
@@ -318,6 +317,8 @@ def test_a_falling_rate_keeps_a_part_of_the_same_positions():
 def test_bad_arguments_are_named():
     for options, message in (
         ({"mask_rate": 0.0}, "mask_rate must be in"),
+        ({"final_mask_rate": 1.5}, "mask_rate must be in"),
+        ({"final_mask_rate": 0.1, "steps": 0}, "steps must be at least 1"),
         ({"rule": "roberta"}, r"choose one of \['bert', 'electra'\]"),
         ({"mask_rate": 0.25, "max_predictions_per_seq": 20}, "needs 32 slots"),
         ({"select": "spans"}, "continuation"),
@@ -327,5 +328,3 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             make(**options)
-    with pytest.raises(ValueError, match="steps must be at least 1"):
-        LinearMaskRate(0.1, 0.2, 0)

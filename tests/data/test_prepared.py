@@ -1,5 +1,6 @@
 """Existing records: one or several folders, one vocabulary, one casing."""
 
+import os
 import shutil
 
 import pytest
@@ -86,7 +87,9 @@ def test_a_casing_without_effect_and_scores_of_training_text_are_reported(
 ):
     build(tmp_path / "a")
     train = str(tmp_path / "a" / "train-*")
-    assert given(train, lower_case=False, eval_records=(train,)).lower_case
+    # The same files, by another path.
+    again = os.path.relpath(train)
+    assert given(train, lower_case=False, eval_records=(again,)).lower_case
     first, second = capsys.readouterr().out.splitlines()
     assert "warning: --nolower_case has no effect" in first
     assert "warning: 1 files are read for training and for evaluation" in second
@@ -96,8 +99,10 @@ def test_flags_of_the_build_have_no_effect_on_records(tmp_path, capsys):
     build(tmp_path / "a", eval_fraction=0.2)
     given(tmp_path / "a", eval_fraction=0.2, corpus=(str(tmp_path / "a" / "text.txt"),))
     assert not capsys.readouterr().out
-    given(tmp_path / "a", eval_fraction=0.5, corpus=("other.txt",))
-    first, second = capsys.readouterr().out.splitlines()
+    other = {"eval_fraction": 0.5, "corpus": ("other.txt",), "data_dir": "b"}
+    given(tmp_path / "a", **other)
+    folder, first, second = capsys.readouterr().out.splitlines()
+    assert "warning: --data_dir has no effect" in folder
     assert "warning: --corpus has no effect: --records are" in first
     assert "warning: --eval_fraction has no effect" in second
     # Every step would train on padding.

@@ -134,7 +134,8 @@ def test_records_are_those_of_the_text_that_is_kept(corpus, tmp_path):
 
 
 def test_records_without_evaluation_text(corpus, tmp_path):
-    evaluation = tmp_path / "evaluation.txt"
+    evaluation = tmp_path / "evaluation" / "a.txt"
+    evaluation.parent.mkdir()
     evaluation.write_text(text(300).split("\n\n")[7].splitlines()[3])
     told = []
     options = {"decontaminate": [str(evaluation)], "log": told.append}
@@ -142,6 +143,13 @@ def test_records_without_evaluation_text(corpus, tmp_path):
     assert manifest.corpus["contaminated"] == 2, "the document and its copy"
     assert any("2 contaminated" in line for line in told)
     assert build(corpus, tmp_path / "a", **options) == manifest
+    options["decontaminate"] = [str(evaluation.parent)]
+    (evaluation.parent / "test.jsonl").write_text('{"text": "not read"}\n')
+    told.clear()
+    assert build(corpus, tmp_path / "a", **options) == manifest
+    assert "not read: " in told[0]
+    assert "test.jsonl" in told[0]
+    options["decontaminate"] = [str(evaluation)]
     evaluation.write_text("another evaluation text")
     with pytest.raises(ValueError, match="decontaminate is '"):
         build(corpus, tmp_path / "a", **options)
@@ -207,7 +215,7 @@ def test_beam_builds_the_same_records(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("module", "options", "message"),
     [
-        ("apache_beam", {"beam": "--a"}, r"pip install -r requirements-beam\.txt"),
+        ("apache_beam", {"beam": "--a"}, "pip install 'apache-beam"),
         ("datasketch", {"dedup": "near"}, "needs the package datasketch"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf import cli, files
+from electra_tf import cli
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
@@ -142,13 +142,3 @@ def test_micro_batches_are_checked_before_a_run_is_deleted(text, tmp_path, monke
     with pytest.raises(UserError, match="must be a multiple of 16"):
         pretraining.prepare(config, quiet)
     assert (tmp_path / "encoder.keras").read_text() == "trained"
-
-
-def test_a_refused_run_gives_the_folder_back(text, tmp_path):
-    path = tmp_path / "mine.keras"
-    path.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"mine\.keras cannot be loaded"):
-        run(text, tmp_path, f"--generator_init_from={path}")
-    with files.owned(tmp_path):
-        pass
-    assert not (tmp_path / ".lock.owner").exists()
