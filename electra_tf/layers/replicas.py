@@ -28,13 +28,18 @@ def all_replicas_sum(value: tf.Tensor) -> tf.Tensor:
 def rows_before(batch: tf.Tensor) -> tf.Tensor | int:
     """Returns the number of global rows on replicas before this one.
 
-    ``batch``, [B, ...], holds this replica's rows; strategies assign rows in replica
-    order. Restricted like ``all_replicas_sum``.
+    ``batch``, [B, ...], holds this replica's rows. Strategies deal shares of rows to
+    the hosts in turn. Restricted like ``all_replicas_sum``.
     """
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
         return 0
-    number, rows = replica.replica_id_in_sync_group, batch.shape[0]
+    extended = tf.distribute.get_strategy().extended
+    hosts = getattr(extended, "_num_workers", getattr(extended, "num_hosts", 1)) or 1
+    local = replica.num_replicas_in_sync // hosts
+    number = replica.replica_id_in_sync_group
+    number = number % local * hosts + number // local
+    rows = batch.shape[0]
     # Static if all replicas have equally many rows.
     if rows is not None:
         return number * rows
@@ -79,7 +84,12 @@ class DistributedFit:
                 self.optimizer.build(self.trainable_variables)
             if self._distribute_strategy is not None and self._compile_loss is not None:
                 if data_batch is None:
-                    data_batch = next(next(iter(iterator))[-1])
+                    # Not a real batch, which a generator yields only once.
+                    dataset = iterator.data_adapter.get_tf_dataset()
+                    data_batch = keras.tree.map_structure(
+                        lambda spec: tf.zeros([n or 1 for n in spec.shape], spec.dtype),
+                        dataset.element_spec,
+                    )
                 local = self.distribute_strategy.experimental_local_results
                 self._symbolic_build(
                     data_batch=keras.tree.map_structure(

@@ -46,7 +46,12 @@ class CheckpointStore:
         self._variables = {name: _raw(v) for name, v in variables.items()}
         self._log = log
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
-        self._writes_here = _should_checkpoint(self._variables.values())
+        # A remote TPU host would write to its own disk. Untested.
+        strategies = _strategies(self._variables.values())
+        is_tpu = any(isinstance(x, tf.distribute.TPUStrategy) for x in strategies)
+        device = "/job:localhost" if is_tpu else None
+        self._options = tf.train.CheckpointOptions(experimental_io_device=device)
+        self._writes_here = _should_checkpoint(strategies)
         if self._writes_here:
             self._folder = self.directory
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +80,7 @@ class CheckpointStore:
         # TensorFlow writes data, index and list of checkpoints before it deletes the
         # oldest. If the process dies, the newest complete checkpoint has an index.
         try:
-            self._manager.save(checkpoint_number=step)
+            self._manager.save(checkpoint_number=step, options=self._options)
         except (OSError, tf.errors.OpError) as error:
             for path in self._folder.glob(f"{_PREFIX}-{step}[._]*"):
                 files.remove(path)
@@ -118,7 +123,8 @@ class CheckpointStore:
                 f"differ, the first: {'; '.join(wrong[:5])}. Build the model it was "
                 "saved from, or start from its weights only."
             )
-        self._checkpoint.restore(prefix).assert_existing_objects_matched()
+        status = self._checkpoint.restore(prefix, self._options)
+        status.assert_existing_objects_matched()
         return int(prefix.rpartition("-")[2])
 
 
@@ -215,9 +221,13 @@ def _raw(variable: tf.Variable | keras.Variable) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def _should_checkpoint(variables: Iterable[tf.Variable]) -> bool:
-    strategies = [getattr(v, "distribute_strategy", None) for v in variables]
-    return all(s.extended.should_checkpoint for s in strategies if s is not None)
+def _should_checkpoint(strategies: Iterable[tf.distribute.Strategy]) -> bool:
+    return all(each.extended.should_checkpoint for each in strategies)
+
+
+def _strategies(variables: Iterable[tf.Variable]) -> list[tf.distribute.Strategy]:
+    found = [getattr(v, "distribute_strategy", None) for v in variables]
+    return [strategy for strategy in found if strategy is not None]
 
 
 def _key(name: str) -> str:

@@ -1,6 +1,7 @@
 """Distribution strategies by name."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 
@@ -41,6 +42,12 @@ def _tpu() -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
+@functools.cache
+def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
+    """Returns one object: TensorFlow does not mix variables of two strategies."""
+    return tf.distribute.MirroredStrategy(devices)
+
+
 def strategy_for(name: str) -> tf.distribute.Strategy:
     """Returns the strategy of a value of ``--distribution``.
 
@@ -54,7 +61,7 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
         # Of this machine; the default is all devices of the TF_CONFIG cluster.
         devices = tf.config.list_logical_devices("GPU")
         devices = devices or tf.config.list_logical_devices("CPU")
-        return tf.distribute.MirroredStrategy([each.name for each in devices])
+        return _mirrored(tuple(each.name for each in devices))
     if name != "none":
         raise UserError(
             f"Unknown distribution {name!r}; choose none, mirrored, multi_worker or "
@@ -63,14 +70,24 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
-def check_same_step(strategy: tf.distribute.Strategy, step: int) -> None:
-    """Raises UserError if the workers of a job begin after different steps."""
+def check_same_start(
+    strategy: tf.distribute.Strategy, step: int, records_sha256: str
+) -> None:
+    """Raises UserError if the workers of a job differ in first step or records."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
     # In the function: some strategies do not multiply a tensor that replicas share.
-    sums = strategy.run(lambda: all_replicas_sum(tf.constant(step, tf.int64)))
-    total = int(strategy.experimental_local_results(sums)[0])
-    if total != step * strategy.num_replicas_in_sync:
+    records = int(records_sha256[:12], 16)
+    sums = strategy.run(
+        lambda: all_replicas_sum(tf.constant([step, records], tf.int64))
+    )
+    totals = strategy.experimental_local_results(sums)[0].numpy()
+    if totals[1] != records * strategy.num_replicas_in_sync:
+        raise UserError(
+            "this worker reads other --records than the others: share one folder, or "
+            "copy it to every host."
+        )
+    if totals[0] != step * strategy.num_replicas_in_sync:
         raise UserError(
             f"this worker begins after step {step}, and others do not: --model_dir "
             "must be one folder that all workers see. Share it, or copy it to every "

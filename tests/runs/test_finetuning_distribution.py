@@ -1,6 +1,8 @@
 """Fine-tuning on two and four logical CPU devices against one, with dropout."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,6 +23,15 @@ from tests.tasks.test_tagging import sentence
 from tests.tasks.test_tagging import task as tagging
 
 STEPS = 5
+PROGRAM = """
+import sys
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from electra_tf.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def weighted():
@@ -106,6 +117,20 @@ def test_a_run_on_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
     (one, first), (scores, served) = answers
     assert scores == one
     np.testing.assert_allclose(served, first, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_command_trains_on_all_devices(tmp_path):
+    """Encoder and model belong to one strategy, which tests above replace."""
+    encoder = common.save_pretrained(tmp_path / "encoder")
+    recipe = {"learning_rate": 1e-2, "layerwise_decay": 1.0, "epochs": 8.0}
+    values = moods(tmp_path, encoder, **recipe, distribution="mirrored")
+    values["output_dir"] = tmp_path / "out"
+    flags = [f"--{name}={value}" for name, value in values.items()]
+    command = [sys.executable, "-c", PROGRAM, "finetune", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "out" / "results.json").exists()
 
 
 @pytest.mark.slow

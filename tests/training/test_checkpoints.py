@@ -1,4 +1,3 @@
-import pathlib
 import resource
 import shutil
 import signal
@@ -15,9 +14,8 @@ from tensorflow.python.util import deprecation
 from electra_tf.training import checkpoints
 from electra_tf.training.checkpoints import CheckpointStore, load_weights
 from electra_tf.training.optimizers import AdamW
+from tests import ROOT
 from tests.strategy import two_cpus
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def make_variables(value=0.0):
