@@ -60,7 +60,6 @@ def log_normalizer(
         return tf.reshape(tf.pad(values, padding), [-1, size, *values.shape[1:]])
 
     def join(chunks: tf.Tensor) -> tf.Tensor:
-        """Undoes ``cut``."""
         return tf.reshape(chunks, [-1, *chunks.shape[2:]])[:count]
 
     @tf.custom_gradient

@@ -79,22 +79,27 @@ def traced_for_all(pattern: keras.layers.Layer) -> Callable:
 
     ``call(layer, ...)`` returns ``layer(...)``. In a graph the trace takes the weights
     of each layer as arguments. TensorFlow inlines the calls, so results are
-    bit-identical. Eager calls run the layer itself, and so do calls of quantized
-    layers, which may differ from each other.
+    bit-identical. Eager calls run the layer itself, and so do calls of layers of
+    another dtype policy or dropout, and of quantized layers.
     """
 
     @functools.partial(tf.function, autograph=False)
-    def traced(values: list[tf.Tensor], *args: Any, **kwargs: Any) -> Any:
+    def traced(values: list[tf.Tensor], of: tuple, *args: Any, **kwargs: Any) -> Any:
         own = zip(pattern.weights, values, strict=True)
         with keras.StatelessScope(state_mapping=own):
             return pattern(*args, **kwargs)
 
+    def settings(layer: keras.layers.Layer) -> tuple:
+        rates = [getattr(layer, x, 0) for x in ("dropout", "attention_dropout")]
+        return layer.quantization_mode, layer.compute_dtype, *rates
+
     def call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-        is_float = not (layer.quantization_mode or pattern.quantization_mode)
-        if tf.executing_eagerly() or not is_float:
+        own, of = settings(layer), settings(pattern)
+        if tf.executing_eagerly() or own != of or layer.quantization_mode:
             return layer(*args, **kwargs)
         # Gradients of a replica do not reach mirrored variables passed as arguments.
         values = [tf.convert_to_tensor(weight.value) for weight in layer.weights]
-        return traced(values, *args, **kwargs)
+        # Changed settings are traced again.
+        return traced(values, of, *args, **kwargs)
 
     return call

@@ -95,7 +95,6 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, input_shape: tuple | None = None) -> None:
-        """Creates the variables; ``input_shape`` is not needed."""
         rows = (self.vocab_size, self.max_positions, self.num_segments)
         for name, count in zip(TABLES, rows, strict=True):
             self._add_table(name, count)
@@ -229,7 +228,6 @@ class _BorrowingEmbedding(TextEmbedding):
         return self._lender()
 
     def standalone(self) -> TextEmbedding:
-        """Returns a plain ``TextEmbedding`` with the values of these tables."""
         config = {**self.get_config(), "name": self.lender.name}
         del config["lender"]
         copy = TextEmbedding.from_config(config)

@@ -41,7 +41,7 @@ class ExportsTokenInputs:
         """Exports the model; the default ``input_signature`` takes any [B, S]."""
         if kwargs.get("input_signature") is None:
             features = {name: PRETRAINING[name] for name in self.exported_inputs}
-            kwargs["input_signature"] = [tensor_specs(features, {})]
+            kwargs["input_signature"] = [tensor_specs(features)]
         super().export(filepath, *args, **kwargs)
 
     def quantize(
@@ -128,9 +128,11 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         if not embeddings.built:
             embeddings.build()
         self.build()
+        if not self.trainable:
+            # Keras applies the argument to this model's own variables only.
+            self.trainable = False
 
     def build(self, input_shape: tuple | None = None) -> None:
-        """Creates the variables; ``input_shape`` is not needed."""
         self.projection = ()
         if self.embeddings.size != self.hidden_size:
             shape = (self.embeddings.size, self.hidden_size)
@@ -168,7 +170,6 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Builds an encoder from ``get_config``."""
         config = dict(config)
         rank = config.pop("lora_rank", None)
         frozen = config.pop("frozen_blocks", ())

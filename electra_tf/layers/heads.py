@@ -81,7 +81,6 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables for hidden states of shape [B, S, D]."""
         if not self.embeddings.built:
             self.embeddings.build()
         width, size = hidden_shape[-1], self.embeddings.size
@@ -145,7 +144,6 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         self.initializer_range = initializer_range
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
-        """Creates the variables; ``hidden_shape`` is not needed."""
         size = self.hidden_size
         start = weights.truncated_normal(self.initializer_range)
         self.dense_kernel, self.dense_bias = weights.add_dense(

@@ -66,6 +66,12 @@ class LoraModel:
             if id(variable) not in factors:
                 values.append(value)
         copy.set_weights(values)
+        for own, new in zip(
+            self._flatten_layers(), copy._flatten_layers(), strict=True
+        ):
+            # Tables that ``DeltaEmbedding`` borrows are not among the weights.
+            if hasattr(own, "lender"):
+                new.lender.set_weights(own.lender.get_weights())
         return copy
 
     def save_lora_weights(self, filepath: str | os.PathLike) -> None:

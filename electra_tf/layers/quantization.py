@@ -34,7 +34,6 @@ class QuantizationInConfig:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Builds a layer from ``get_config``."""
         config = dict(config)
         parts = config.pop("quantization", ())
         instance = super().from_config(config)

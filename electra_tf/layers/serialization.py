@@ -55,8 +55,12 @@ class Serializable:
         instance = cls(**parts)
         if config.get("trainable") is False:
             # Keras freezes sublayers only if the attribute changes after construction.
+            layers = [x for x in parts.values() if isinstance(x, keras.layers.Layer)]
+            trained = [layer for layer in layers if layer.trainable]
             instance.trainable = True
             instance.trainable = False
+            for layer in trained:
+                layer.trainable = True
         return instance
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:

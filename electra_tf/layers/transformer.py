@@ -109,7 +109,6 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
         self._score_penalty = plain.choose("direction", self.direction)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables for hidden states of shape [B, S, D]."""
         size = hidden_shape[-1]
         check_heads(size, self.num_heads)
         self.qkv_kernel, self.qkv_bias = self._add_dense("qkv", (size, 3 * size))
@@ -260,7 +259,6 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         self._call_traced = traced_for_all(self.blocks[0])
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
-        """Builds the blocks; ``hidden_shape`` is not needed."""
         for block in self.blocks:
             block.build((None, None, self.hidden_size))
 

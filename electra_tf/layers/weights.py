@@ -39,7 +39,6 @@ class SinusoidalRows(Serializable, keras.initializers.Initializer):
         self.deviation = deviation
 
     def __call__(self, shape: tuple[int, int], dtype: str | None = None) -> tf.Tensor:
-        """Returns the table, [rows, columns]."""
         rows, columns = shape
         if columns % 2:
             raise ValueError(

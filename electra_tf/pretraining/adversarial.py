@@ -48,7 +48,6 @@ class RewardBaseline(keras.layers.Layer):
         super().__init__(**kwargs)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Creates the linear map for hidden states of shape [.., D]."""
         self.reward_kernel = self.add_weight(
             name="reward_kernel",
             shape=(hidden_shape[-1], 1),
@@ -121,7 +120,6 @@ class _AdversarialElectra(Electra):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics of ``Electra``, the mean reward and the mixture weight."""
         return [*super().metrics, self._reward, self._mixture_value]
 
     def _rewards(self, rtd_logits: tf.Tensor, corrupted: Corrupted) -> tf.Tensor:
@@ -174,13 +172,11 @@ class ReinforceElectra(_AdversarialElectra):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics of the base class and the mean baseline."""
         return [*super().metrics, self._baseline_value]
 
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Returns the likelihood, policy and baseline, and discriminator terms."""
         corrupted = self._corrupt(batch, seed, training)
         positions, weights = batch["masked_lm_positions"], batch["masked_lm_weights"]
         hidden = self.discriminator(

@@ -164,6 +164,11 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
     ) -> list[tf.Tensor | tf.IndexedSlices]:
         with tf.GradientTape() as tape:
             terms = self.compute_losses(batch, totals, seed=seed, training=True)
+            if self.losses:
+                raise UserError(
+                    "Pretraining does not use regularizers and add_loss: add the term "
+                    "to the loss of the objective."
+                )
             loss = self.optimizer.scale_loss(tf.add_n(terms))
         return tape.gradient(loss, self.trainable_variables)
 

@@ -29,6 +29,9 @@ from electra_tf.pretraining.objectives import (
 )
 from electra_tf.pretraining.samplers import CategoricalSampler, Corrupted, corrupt
 
+# Metrics that do not depend on the objective.
+_EQUAL_IN_ALL = {"replaced_fraction", "replaced_masked_fraction"}
+
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class Electra(PretrainingModel):
@@ -88,7 +91,9 @@ class Electra(PretrainingModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if self._learns_from_samples and not sampling_dropout:
+        objective = objective or ReplacedTokenDetection(name="objective")
+        learns = self._learns_from_samples or objective.learns_from_samples
+        if learns and not sampling_dropout:
             raise UserError(
                 f"{type(self).__name__} needs samples of the training forward pass, "
                 "and sampling_dropout=False uses a second one: set the generator's "
@@ -96,16 +101,23 @@ class Electra(PretrainingModel):
             )
         self.generator = generator
         self.discriminator = discriminator
-        self.objective = objective or ReplacedTokenDetection(name="objective")
+        self.objective = objective
         self.sampler = sampler or CategoricalSampler()
         self.generator_weight = generator_weight
         self.discriminator_weight = discriminator_weight
         self.sampling_dropout = sampling_dropout
         self.special_ids = tuple(special_ids)
+        self.objective.check_sampler(self.sampler)
         if not self.objective.built:
             self.objective.build((None, None, discriminator.hidden_size))
         self._likelihood = Likelihood("generator")
         self._sampled_accuracy = TokenMean(name="sampled_accuracy")
+        own = {"loss", self._sampled_accuracy.name}
+        own |= {self._likelihood.loss.name, self._likelihood.accuracy.name}
+        names = [metric.name for metric in self.objective.step_metrics]
+        twice = own & {*names} | {name for name in names if names.count(name) > 1}
+        if twice - _EQUAL_IN_ALL:
+            raise UserError(f"Two metrics are called {min(twice)}: rename one.")
         self._total_loss = total_loss(
             [
                 (self._likelihood.loss, generator_weight),
@@ -120,7 +132,6 @@ class Electra(PretrainingModel):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Total loss, generator and objective metrics, and schedules."""
         return [
             self._total_loss,
             self._likelihood.loss,
@@ -152,13 +163,11 @@ class Electra(PretrainingModel):
         }
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Adds the counts of the generator's loss."""
         return {**super().local_counts(batch), **self.generator.local_counts(batch)}
 
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Returns the generator loss and the loss on the corrupted text."""
         corrupted = self._corrupt(batch, seed, training)
         hidden = self.discriminator(
             corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)

@@ -12,7 +12,7 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -34,7 +34,12 @@ from electra_tf.pretraining.objectives import (
     Objective,
     ReplacedTokenDetection,
 )
-from electra_tf.pretraining.samplers import Corrupted, LeaveRows, candidates
+from electra_tf.pretraining.samplers import (
+    Corrupted,
+    GreedySampler,
+    LeaveRows,
+    candidates,
+)
 
 
 class Cloze(NamedTuple):
@@ -142,7 +147,6 @@ class TwoTowerGenerator(Generator):
         return losses.weighted_mean(predicted.values, weights, totals["candidates"])
 
     def standalone(self) -> TwoTowerGenerator:
-        """Returns this model, or a copy with separate embeddings."""
         embeddings = self.left.embeddings.standalone()
         if embeddings is self.left.embeddings:
             return self
@@ -230,6 +234,21 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     def __init__(self, **kwargs):
         super().__init__("all", **kwargs)
 
+    learns_from_samples = True
+
+    def check_sampler(self, sampler: Callable) -> None:
+        """Raises ValueError if the samples do not follow the generator's softmax."""
+        if (
+            getattr(sampler, "temperature", 1) != 1
+            or getattr(sampler, "disallow_correct", False)
+            or isinstance(sampler, GreedySampler | LeaveRows)
+        ):
+            raise UserError(
+                "Noise must be drawn from the softmax of the generator's logits: the "
+                "sampler needs temperature=1, and no disallow_correct; GreedySampler "
+                "and LeaveRows are not allowed."
+            )
+
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
         """Returns the sampled positions, including samples of the original token."""
         return corrupted.is_masked
@@ -246,7 +265,6 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         )
 
     def as_model(self, encoder: TextEncoder) -> EnergyModel:
-        """Returns an ``EnergyModel`` of the encoder and this head."""
         return EnergyModel(encoder, self)
 
     def get_config(self) -> dict[str, Any]:
@@ -280,8 +298,8 @@ class Electric(Electra):
     ``discriminator.keras`` of a run. The sum of -E(x)_t over a text is its
     pseudo-log-likelihood (section 3; ``electra-tf score --method=energy``).
 
-    Raises ValueError for a sampler with a temperature or ``disallow_correct``, and for
-    ``LeaveRows``: log q is the plain softmax.
+    Raises ValueError for samplers with another distribution than the softmax of the
+    generator's logits, which log q is.
 
     Examples:
         >>> model = pretraining.Electric(towers, discriminator)
@@ -299,16 +317,6 @@ class Electric(Electra):
     ):
         objective = objective or NoiseContrastiveEstimation(name="objective")
         super().__init__(generator, discriminator, objective=objective, **kwargs)
-        temperature = getattr(self.sampler, "temperature", 1)
-        if (
-            temperature != 1
-            or getattr(self.sampler, "disallow_correct", False)
-            or isinstance(self.sampler, LeaveRows)
-        ):
-            raise UserError(
-                "Electric takes log q from the softmax of the generator's logits: its "
-                "sampler needs temperature=1, no disallow_correct and no LeaveRows."
-            )
 
 
 # Older files call an Electra with this generator TwoTowerElectra.

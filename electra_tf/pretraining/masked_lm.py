@@ -70,7 +70,6 @@ class Generator(PretrainingModel):
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Returns the cross-entropy of the predicted tokens."""
         check_batch(batch)
         predicted = self.predictions(batch, training=training, seed=seed)
         return [self.loss_of(predicted, batch, totals, self._likelihood)]
@@ -194,7 +193,6 @@ class UnigramGenerator(Serializable, keras.Model):
     def predictions(
         self, inputs: Batch, *, training: bool = False, seed: tf.Tensor | None = None
     ) -> Prediction:
-        """Returns the logits at the masked positions."""
         return Prediction(self(inputs))
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -206,5 +204,4 @@ class UnigramGenerator(Serializable, keras.Model):
         raise NotImplementedError(f"{self.name} has no kernels to quantize.")
 
     def standalone(self) -> UnigramGenerator:
-        """Returns the model."""
         return self

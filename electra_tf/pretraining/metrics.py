@@ -36,7 +36,6 @@ class Derived(_Unsaved, keras.metrics.Metric):
         """Resets no variables: the result is derived."""
 
     def result(self) -> tf.Tensor:
-        """Returns the current value, a float32 scalar."""
         return tf.cast(self._value(), tf.float32)
 
 

@@ -6,6 +6,8 @@ embedding size, D hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
@@ -62,6 +64,17 @@ class Objective(Serializable, keras.layers.Layer):
         counts "masked", "tokens" and "rows".
         """
         raise NotImplementedError
+
+    # Whether samples must come from the training forward pass of the generator.
+    learns_from_samples = False
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """None for Keras, whose models would show metrics that they do not update."""
+        return []
+
+    def check_sampler(self, sampler: Callable) -> None:
+        """Raises ValueError if the loss does not fit the samples."""
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
         """Returns the replaced-token labels, bool [B, S]."""
@@ -154,7 +167,6 @@ class ReplacedTokenDetection(Objective):
         self._replaceable_auc = BucketAUC(name="replaceable_auc")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Creates the head for hidden states of shape [B, S, D]."""
         self.head = ReplacedTokenHead(hidden_shape[-1], name="replaced_token_head")
         self.head.build(hidden_shape)
 
@@ -189,7 +201,6 @@ class ReplacedTokenDetection(Objective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss over the chosen positions."""
         logits = self.logits(hidden, corrupted, training=training)
         return self.loss_of_logits(logits, corrupted, totals)
 
@@ -232,7 +243,6 @@ class ReplacedTokenDetection(Objective):
         return {"replaced_probability": tf.sigmoid(self.logits(hidden, corrupted))}
 
     def as_model(self, encoder: TextEncoder) -> ReplacedTokenDetector:
-        """Returns the encoder with the detection head as a model."""
         return ReplacedTokenDetector(encoder, self)
 
 
@@ -256,14 +266,12 @@ class SentenceDetection(Objective):
         self._corrupted = TokenMean(name="corrupted_fraction")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Creates the unit for hidden states of shape [B, S, D]."""
         self.kernel, self.bias = add_dense(
             self, "sentence", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
         )
 
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics that ``loss`` updates, in display order."""
         return [self.loss_metric, self._accuracy, self._corrupted]
 
     def call(
@@ -275,7 +283,6 @@ class SentenceDetection(Objective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss over rows with tokens."""
         logits = self(hidden, corrupted.inputs, training=training)
         labels = tf.reduce_any(corrupted.is_replaced, axis=1)
         weights = tf.reduce_max(corrupted.inputs["input_mask"], axis=1)
@@ -309,40 +316,43 @@ class JointObjective(Objective):
         )
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Builds both objectives."""
         for part in (self.first, self.second):
             if not part.built:
                 part.build(hidden_shape)
 
+    def check_sampler(self, sampler: Callable) -> None:
+        """Raises ValueError if one of the losses does not fit the samples."""
+        self.first.check_sampler(sampler)
+        self.second.check_sampler(sampler)
+
+    @property
+    def learns_from_samples(self) -> bool:
+        """Whether one of the objectives does."""
+        return self.first.learns_from_samples or self.second.learns_from_samples
+
     @property
     def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics of both objectives."""
         return [*self.first.step_metrics, *self.second.step_metrics]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
-        """Returns the logits of the first objective."""
         return self.first(hidden, inputs, training=training)
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns the weighted sum of both losses."""
         first = self.first.loss(hidden, corrupted, totals, training=training)
         second = self.second.loss(hidden, corrupted, totals, training=training)
         return first + self.weight * second
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
-        """Returns the labels of the first objective."""
         return self.first.labels(corrupted)
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns the predictions of the first objective."""
         return self.first.answer(hidden, corrupted)
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
-        """Returns the model of the first objective."""
         return self.first.as_model(encoder)
 
 
@@ -361,7 +371,6 @@ class _TokenObjective(Objective):
         self._corrected = TokenMean(name="corrected_accuracy")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Creates the head for hidden states of shape [B, S, D]."""
         self.head = MaskedLMHead(self.embeddings, name="token_head")
         self.head.build(hidden_shape)
 
@@ -434,7 +443,6 @@ class TokenPrediction(_TokenObjective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean cross-entropy over masked slots."""
         batch = corrupted.batch
         positions, targets = batch["masked_lm_positions"], batch["masked_lm_ids"]
         weights = batch["masked_lm_weights"]
@@ -474,7 +482,6 @@ class CopyingTokenPrediction(_TokenObjective):
         self._copy_auc = BucketAUC(name="copy_auc")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        """Creates the head and the copy gate for hidden states [B, S, D]."""
         super().build(hidden_shape)
         self.gate_kernel, self.gate_bias = add_dense(
             self, "copy", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
@@ -500,7 +507,6 @@ class CopyingTokenPrediction(_TokenObjective):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss over all real tokens."""
         original = tf.reshape(corrupted.batch["input_ids"], [-1])
         shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
         weights = tf.reshape(corrupted.inputs["input_mask"], [-1])

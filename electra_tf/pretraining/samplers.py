@@ -209,7 +209,6 @@ class GreedySampler(Serializable):
         seed: tf.Tensor | None = None,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the argmax; arguments and result as in ``CategoricalSampler``."""
         return tf.argmax(mlm_logits, axis=-1, output_type=tf.int32)
 
 
@@ -241,7 +240,6 @@ class LeaveRows(Serializable):
         seed: tf.Tensor,
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Samples tokens; arguments and result as in ``CategoricalSampler``."""
         sampled_ids = self.sampler(mlm_logits, masked_lm_ids, seed, step)
         batch = known_shape(masked_lm_ids)[0]
         draws = uniform(fold_in(seed, _ROWS), [batch, 1])

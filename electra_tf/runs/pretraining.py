@@ -35,7 +35,7 @@ from electra_tf.systems import build, costs
 from electra_tf.training import callbacks, sinks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import (
-    check_same_step,
+    check_same_start,
     naming_lost_workers,
     strategy_for,
 )
@@ -157,7 +157,7 @@ def prepare(
         _check_inputs(config, folder)
     else:
         flags = {"config": fields.to_flat(config)}
-        folder.check_settings(flags, [*may_differ, "data.*"])
+        folder.check_settings(flags, [*may_differ, "data.*", "objective_class"])
     costs.check_fits(config, config.data.vocab_size)
     files.check_checkpoint_path(folder.path)
     warm_start.check(config)
@@ -174,6 +174,9 @@ def prepare(
         parts = _build(config, strategy, log, objective)
         data, model = parts.data, parts.model
         settings = settings_of(fields.to_flat(config), data)
+        # False, also without the key: the objective of the flags.
+        custom = type(model.objective).__qualname__ if objective else False
+        settings["objective_class"] = custom
         if starts_anew:
             # Initial weights may not fit, so they are loaded before the deletion.
             warm_start.initialize(config, model, data, log)
@@ -188,7 +191,8 @@ def prepare(
             log=log,
         )
         first_step = 0 if starts_anew else store.restore_latest()
-        check_same_step(strategy, first_step or 0)
+        same = settings["data"]["records_sha256"]
+        check_same_start(strategy, first_step or 0, same)
         if first_step:
             _check_step(parts.phases, first_step, store)
         if first_step is None:
@@ -270,7 +274,7 @@ def _dry_run(
     else:
         training = f"train a vocabulary of {vocab_size:,} tokens and "
     text = ", ".join(options.corpus)
-    if size := sum(source.size for source in _open_corpus(config)):
+    if size := sum(source.size for source in _open_corpus(config, log)):
         text += f" ({size / 1e6:,.1f} MB)"
     log(f"would {training}build records of {text} in {data_dir}, unless they exist")
     with strategy.scope():
@@ -278,12 +282,13 @@ def _dry_run(
     log(report.dry_run(config, phases[-1].model, vocab_size, None))
 
 
-def _open_corpus(config: PretrainConfig) -> list[Source]:
+def _open_corpus(config: PretrainConfig, log: Log | None = None) -> list[Source]:
     return open_corpus(
         config.data.corpus,
         blank_lines_separate=config.data.blank_lines_separate,
         text_column=config.data.text_column,
         outputs=[config.run.model_dir, config.data.data_dir or config.run.model_dir],
+        log=log,
     )
 
 

@@ -141,7 +141,6 @@ class HealthWarnings:
         self._counts = collections.Counter()
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
-        """Warns if a rule has held for enough consecutive windows."""
         rules = {
             "discriminator_auc": self._collapse,
             "replaced_fraction": self._strong_generator,
@@ -157,6 +156,8 @@ class HealthWarnings:
                 self._log(f"step {step}: {message}")
 
     def _collapse(self, values: Mapping[str, float]) -> str | None:
+        if not {"discriminator_loss", "replaced_fraction"} <= values.keys():
+            return None  # An objective from outside.
         auc, loss = values["discriminator_auc"], values["discriminator_loss"]
         # Fraction of replaced tokens in the discriminator's loss.
         replaced = values.get("replaced_masked_fraction", values["replaced_fraction"])

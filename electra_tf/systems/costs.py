@@ -36,7 +36,7 @@ _BYTES_OF_A_LAYER = 100_000
 class Head(NamedTuple):
     """A head that runs ``everywhere``, or only at the predicted positions.
 
-    Names are "masked_lm", "replaced_token", "logits" (product with the word table),
+    Names are "masked_lm", its parts "transform" and "logits", "replaced_token",
     "linear_unit" (with a sigmoid) and "relaxed_lookup" (relaxed one-hots times table).
     """
 
@@ -77,7 +77,10 @@ def phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
     frozen = generator._replace(is_trained=False)
     beside = [frozen if config.generator_is_frozen else generator]
     if config.samples_apart:
-        # A second forward pass draws the samples.
+        # A second forward pass draws the samples, from logits at masked positions.
+        if generator.towers == 2:
+            logits = Head("logits", everywhere=False)
+            frozen = frozen._replace(heads=(Head("transform"), logits))
         beside.append(frozen)
     networks = (*beside, discriminator)
     if config.training.training != "two_stage":
@@ -104,8 +107,9 @@ def _generator(config: PretrainConfig, vocab_size: int) -> Network:
     heads, towers = [Head("masked_lm", everywhere=False)], 1
     if config.generator_kind == "two_tower":
         # The generator predicts every token; sampling needs logits at masked positions.
-        heads = [Head("masked_lm"), Head("logits", everywhere=False, is_trained=False)]
-        towers = 2
+        heads, towers = [Head("masked_lm")], 2
+        if not config.samples_apart:
+            heads.append(Head("logits", everywhere=False, is_trained=False))
     if config.training.training == "reinforce":
         # The reward baseline.
         heads.append(Head("linear_unit", everywhere=False))
@@ -166,9 +170,10 @@ def head_flops(network: Network, head: Head, rule: str) -> float:
     logits = (2 * width + (0 if matmul else _SOFTMAX + 2)) * network.vocab_size
     if head.name == "logits":
         return logits
-    if head.name == "masked_lm":
+    if head.name in ("masked_lm", "transform"):
         element_wise = 0 if matmul else (1 + _ACTIVATION + _LAYER_NORM) * width
-        return 2 * width * output + element_wise + logits
+        rest = logits if head.name == "masked_lm" else 0
+        return 2 * width * output + element_wise + rest
     if head.name == "replaced_token":
         return 2 * d * (d + 1) + (0 if matmul else (1 + _ACTIVATION) * d)
     if head.name == "linear_unit":
@@ -219,7 +224,6 @@ def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
 
 
 def _embedding_count(e: EncoderConfig, vocab_size: int) -> int:
-    """Returns the parameters of the three tables and their LayerNorm."""
     return (vocab_size + e.max_positions + _SEGMENTS + 2) * e.embedding_size
 
 

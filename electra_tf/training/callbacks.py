@@ -178,6 +178,7 @@ class StepLogger(StepCallback):
         self._is_warm, self._started = False, 0.0
         self._seconds, self._steps = 0.0, 0
         self._logs: Logs = {}
+        self._unfinished: dict[str, float] | None = None
         self._reported = first_step
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
@@ -186,7 +187,7 @@ class StepLogger(StepCallback):
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
         """Logs the window if it ended."""
-        self._logs = logs
+        self._logs, self._unfinished = logs, None
         is_due = previous == 0 or self.is_due(previous, step)
         # Reading metrics waits for the device, so it belongs to the training time.
         values = self._values(logs) if is_due else None
@@ -200,10 +201,15 @@ class StepLogger(StepCallback):
             if hasattr(sink, "tick"):
                 sink.tick(step)
 
+    def on_test_begin(self, logs: Logs | None = None) -> None:
+        """Reads the metrics of the window before an evaluation resets them."""
+        if self.step > self._reported and self._unfinished is None:
+            self._unfinished = self._values(self._logs)
+
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Logs the unfinished window and closes the sinks."""
         if self.step > self._reported:
-            self._report(self.step, self._values(self._logs))
+            self._report(self.step, self._unfinished or self._values(self._logs))
         for sink in self.sinks:
             if hasattr(sink, "finish"):
                 sink.finish()
@@ -317,9 +323,17 @@ class CheckpointEvery(StepCallback):
         self.store = store
         self.stop = GracefulStop()
         self._saved = first_step
+        self._has_ended = False
+        # Steps before this phase of a run, which its model does not count.
+        self._before = 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Installs the signal handlers."""
+        if self._has_ended:
+            # The stop of an earlier `fit`.
+            self.stop.requested, self._has_ended = None, False
+        if hasattr(self.model, "step"):
+            self._before = self.step - int(self.model.step.numpy())
         self.stop.install()
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
@@ -333,9 +347,16 @@ class CheckpointEvery(StepCallback):
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Saves the final state and restores the signal handlers."""
-        if self.step > self._saved:
+        is_restored = False
+        if hasattr(self.model, "step") and not self.model.stop_training:
+            # A callback may have restored earlier weights, and the count with them.
+            count = self.step - self._before
+            is_restored = int(self.model.step.numpy()) != count
+            self.model.step.assign(count)
+        if self.step > self._saved or is_restored:
             self._save(self.step, {})
         self.stop.remove()
+        self._has_ended = True
 
     def _save(self, step: int, logs: Logs) -> None:
         # Saving a broken state would delete the oldest good checkpoint.

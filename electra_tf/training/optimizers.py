@@ -103,9 +103,14 @@ class AdamW(keras.optimizers.Optimizer):
         self._may_be_frozen = not isinstance(learning_rate_multipliers, Mapping)
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates momentum and velocity slots and the scalars of the last update."""
         if self.built:
             return
+        if any("16" in variable.dtype for variable in variables):
+            # beta_2 rounds to 1 in bfloat16.
+            raise UserError(
+                "AdamW needs float32 weights: use the dtype policy mixed_bfloat16 or "
+                "mixed_float16."
+            )
         super().build(variables)
         self._momentums, self._velocities = self.add_optimizer_variables(
             variables, ["momentum", "velocity"]
@@ -126,6 +131,19 @@ class AdamW(keras.optimizers.Optimizer):
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
+
+    def exclude_from_weight_decay(
+        self,
+        var_list: Sequence[keras.Variable] | None = None,
+        var_names: Sequence[str] | None = None,
+    ) -> None:
+        """Excludes variables; raises ValueError after ``build``."""
+        if self.built:
+            raise UserError(
+                "exclude_from_weight_decay has no effect after the optimizer is built: "
+                "compile the model with another AdamW."
+            )
+        super().exclude_from_weight_decay(var_list, var_names)
 
     @keras.optimizers.Optimizer.learning_rate.setter
     def learning_rate(self, learning_rate: float | Schedule | Callable) -> None:
@@ -177,7 +195,6 @@ class AdamW(keras.optimizers.Optimizer):
         return tuple(float(self.learning_rate_multipliers.get(p, 1.0)) for p in paths)
 
     def apply(self, grads: Sequence, trainable_variables: Any = None) -> None:
-        """Updates the variables."""
         # A step at the end of the data has no gradients: it must not decay or count.
         with tf.control_dependencies([g for g in grads if g is not None][:1]):
             super().apply(grads, trainable_variables)
@@ -286,7 +303,6 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict:
-        """Returns the constructor's arguments."""
         # Not ``Serializable``: the attribute learning_rate is the current value, and
         # the patterns have another name.
         base = super().get_config()
@@ -303,7 +319,6 @@ class AdamW(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config: dict, **kwargs: Any) -> Self:
-        """Rebuilds an optimizer from ``get_config``."""
         config = dict(config)
         groups = config.pop("clip_groups", None)
         if config.pop("clipping", "after_reduction") != "after_reduction" or groups:

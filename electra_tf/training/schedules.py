@@ -75,7 +75,6 @@ class WarmupPolynomialDecay(
         self._decay_start = warmup_steps if is_sequential else 0
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """Returns the float32 scalar rate of update number ``step``, from 0."""
         step = tf.cast(step, tf.int64)
         length = self.total_steps - self._decay_start
         remaining = tf.clip_by_value(self.total_steps - step, 0, length)
@@ -155,7 +154,6 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
         self._assigned.assign(learning_rate)
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """Returns the float32 scalar rate of update number ``step``, from 0."""
         first, total, warmup = (
             tf.convert_to_tensor(variable.value)
             for variable in (self._first, self._total, self._warmup)
@@ -194,7 +192,6 @@ class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule
         self.start, self.end, self.steps, self.begin = start, end, steps, begin
 
     def __call__(self, step: tf.Tensor | None) -> tf.Tensor:
-        """Returns the float32 value at a step."""
         done = _elapsed(step, self.begin) / self.steps
         return self.start + (self.end - self.start) * tf.minimum(done, 1.0)
 
@@ -220,7 +217,6 @@ class ExponentialDecay(Serializable, keras.optimizers.schedules.LearningRateSche
         self.start, self.end, self.time_constant = start, end, time_constant
 
     def __call__(self, step: tf.Tensor | None) -> tf.Tensor:
-        """Returns the float32 value at a step."""
         left = tf.exp(-_elapsed(step, 0) / self.time_constant)
         return self.end + (self.start - self.end) * left
 

@@ -148,7 +148,6 @@ class Progress:
         self._progress.update(step, "  ".join([*parts, self._columns(values)]))
 
     def tick(self, step: int) -> None:
-        """Advances the bar."""
         self._progress.move(step)
 
     def finish(self) -> None:
@@ -181,7 +180,6 @@ class MetricsLog:
             files.write_json_lines(self.path, kept)
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
-        """Appends one line and syncs the file."""
         files.append_json_line(
             self.path, {"step": step, "time": round(time.time(), 3), **values}
         )
@@ -195,7 +193,6 @@ class TensorBoardScalars:
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
-        """Writes all values and flushes."""
         for name, value in values.items():
             kind = "eval" if name.startswith(EVAL_PREFIX) else "train"
             # Created on first use, because TensorBoard shows empty folders as runs.

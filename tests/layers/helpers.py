@@ -43,10 +43,10 @@ def check_slope(loss_at, gradients, *, step, rel):
     assert (up - down) / (2 * step) == pytest.approx(expected, rel=rel)
 
 
-def check_compiles(function, *arguments, tolerance=1e-5):
+def check_compiles(function, *arguments):
     """Checks that eager, graph and XLA execution agree."""
     eager = function(*arguments)
     for jit_compile in (False, True):
         compiled = tf.function(function, jit_compile=jit_compile)(*arguments)
-        np.testing.assert_allclose(eager, compiled, atol=tolerance, rtol=tolerance)
+        np.testing.assert_allclose(eager, compiled, atol=1e-5, rtol=1e-5)
     return eager

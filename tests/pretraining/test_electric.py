@@ -47,6 +47,7 @@ def logits_of_row(energies, log_noise, drawn):
         {"sampler": et.CategoricalSampler(2.0)},
         {"sampler": et.CategoricalSampler(disallow_correct=True)},
         {"sampler": LeaveRows(et.CategoricalSampler())},
+        {"sampler": GreedySampler()},
     ],
 )
 def test_draws_that_are_not_of_log_q_are_refused(options):
@@ -94,7 +95,8 @@ def test_rows_without_a_draw_or_without_tokens_are_finite():
 @pytest.mark.parametrize("select", ["tokens", "with_replacement"])
 def test_losses_and_gradient_against_numpy(select):
     """The generator gets no gradient (pitfall 15 of docs/fidelity.md)."""
-    model = make(tied=False, generator_weight=0.0, sampler=GreedySampler())
+    model = make(tied=False, generator_weight=0.0)
+    model.sampler = GreedySampler()
     batch = tiny.batch(LENGTHS, mask_rate=0.4, select=select)
     plain, found = tiny.numpy(batch), tiny.numpy(model.examine(batch, seed=SEED))
     scores = model.generator(everywhere(batch)).numpy().astype(np.float64)

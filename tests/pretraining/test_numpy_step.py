@@ -11,8 +11,6 @@ from tests import tiny
 from tests.layers.helpers import check_slope, randomize
 from tests.reference import step as reference
 
-LENGTHS = (24, 9, 17, 5)
-
 
 def weights(model):
     return [np.asarray(v, np.float64) for v in model.trainable_variables]
@@ -49,7 +47,7 @@ def test_losses_and_their_gradient():
     samples carry no gradient (pitfalls 15, 26 and 28 of docs/fidelity.md).
     """
     model, networks = make()
-    batch = tiny.batch(LENGTHS)
+    batch = tiny.batch()
     plain, start = tiny.numpy(batch), weights(model)
     generator, discriminator, sampled = reference.losses(networks, start, plain)
     logs = tiny.scores(model, [batch])
@@ -85,7 +83,7 @@ def test_three_training_steps():
     train_step = tf.function(model.train_step)
     trainer = reference.Trainer(networks, numbers, **options)
     for step in range(3):
-        batch = tiny.batch(LENGTHS, seed=step)
+        batch = tiny.batch(seed=step)
         before = weights(model)
         mlm, detection, _ = reference.losses(networks, before, tiny.numpy(batch))
         expected = trainer.update(before, tiny.gradients(model, batch)[1])

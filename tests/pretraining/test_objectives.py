@@ -21,7 +21,6 @@ from tests.reference import objectives as reference
 electra = functools.partial(tiny.electra, num_layers=1)
 
 WIDTH = 8
-LENGTHS = (24, 9, 17, 5)
 # Of the nine slots at a mask rate of 0.4, those that keep their token.
 HALF = np.arange(9) % 2 == 0
 SAMPLING = tf.constant([3, 4])
@@ -39,7 +38,7 @@ def joint(_):
 
 def corrupted_batch(keep, **masking):
     """Replaces masked tokens that are not kept; the last row is all padding."""
-    batch = tiny.batch(LENGTHS, **masking)
+    batch = tiny.batch(**masking)
     batch = {k: tf.pad(v, [[0, 1], [0, 0]]) for k, v in batch.items()}
     ids = batch["masked_lm_ids"]
     other = 5 + (ids + 7) % (tiny.VOCAB - 5)
@@ -180,10 +179,9 @@ def test_no_gradient_from_discriminator_to_generator(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["electra_15", "all_tokens_mlm"])
-def test_trains_saves_and_loads(name, tmp_path):
+def test_trains_saves_and_loads(tmp_path):
     """The loss falls; loaded models and parts stay tied and train identically."""
-    model = electra(question=QUESTIONS[name])
+    model = electra(question=QUESTIONS["all_tokens_mlm"])
     model.compile(optimizer=et.training.AdamW(3e-3))
     data = tiny.dataset(10)
     before = tiny.scores(model, data)

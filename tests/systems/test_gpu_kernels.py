@@ -94,7 +94,7 @@ def test_the_training_step(precision, flags):
 def test_the_served_encoder(name):
     encoder = tiny.electra(num_layers=1).discriminator
     served = tf.function(getattr(encoder, name))
-    specs = tensor_specs(ENCODER_INPUTS, {})
+    specs = tensor_specs(ENCODER_INPUTS)
     assert without_gpu_kernel(served.get_concrete_function(specs)) == set()
 
 

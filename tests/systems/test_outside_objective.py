@@ -101,6 +101,8 @@ def test_a_run_trains_and_reports_it(text, drawn, tmp_path, monkeypatch):  # noq
     assert pretraining.run(config, again.append, objective=drawn) == 0
     assert "trained to its last step" in "\n".join(again)
     assert "objective=DrawnDetection" in RUN
+    with pytest.raises(ValueError, match=r"objective_class: was .*DrawnDetection"):
+        pretraining.run(config, print)
 
 
 def test_the_console_shows_metrics_without_a_card():

@@ -180,6 +180,32 @@ def test_early_stopping_ends_the_run_with_the_best_weights():
     np.testing.assert_equal(model.get_weights(), rows[0][1])
 
 
+def test_weights_restored_at_the_end_are_the_last_checkpoint():
+    def restore(logs):
+        model.step.assign(2)
+        restored.append(True)
+
+    model, restored, saved = make_model(), [], []
+    model.step = tf.Variable(0)
+    count = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: model.step.assign_add(1),
+        on_train_end=restore,
+    )
+    store = Store()
+    store.save = lambda step: saved.append((step, int(model.step), bool(restored)))
+    # A phase of a run after four steps of another one.
+    checkpoints = cb.CheckpointEvery(store, 3, first_step=4)
+    fit(model, numbered(1, 5), [count, checkpoints])
+    assert saved == [(6, 2, False), (9, 5, False), (9, 5, True)]
+
+
+def test_a_window_does_not_hold_validation_metrics():
+    rows = []
+    logger = cb.StepLogger(5, [record(rows)])
+    fit(make_model(), numbered(1, 7), [logger], validation_data=numbered(99, 99))
+    assert losses(rows) == [(1, 1.0), (5, 3.5), (7, 6.5)]
+
+
 class Store:
     def __init__(self):
         self.saved = []
@@ -216,6 +242,9 @@ def test_signal_saves_and_stops_in_order(number):
     assert checkpoints.stop.requested == signal.Signals(number).name
     assert losses(rows) == [(1, 1.0), (4, 3.0)]
     assert signal.getsignal(number) is before
+    # The next `fit` does not stop for it.
+    fit(make_model(), numbered(1, 3), [checkpoints])
+    assert store.saved == [4, 7]
 
 
 @pytest.fixture

@@ -21,12 +21,9 @@ def make_variables(seed=0):
     ]
 
 
-def make_gradients(steps, scale=1.0, seed=1):
-    rng = np.random.default_rng(seed)
-    return [
-        [(scale * rng.normal(size=s)).astype("float32") for s in SHAPES]
-        for _ in range(steps)
-    ]
+def make_gradients(steps):
+    draw = np.random.default_rng(1).normal
+    return [[draw(size=s).astype("float32") for s in SHAPES] for _ in range(steps)]
 
 
 def values(variables):
@@ -103,6 +100,8 @@ def test_patterns_and_the_inherited_exclusion_both_count(patterns):
     optimizer.apply([tf.zeros(s) for s in SHAPES], variables)
     same = list(map(np.array_equal, before, variables))
     assert same == [True, True, False, False, False, False]
+    with pytest.raises(ValueError, match="no effect after the optimizer is built"):
+        optimizer.exclude_from_weight_decay(var_names=["kernel"])
 
 
 def test_a_single_pattern_is_not_split_into_letters():
@@ -215,11 +214,10 @@ def test_index_counts_variables_without_gradient():
     assert optimizer.nonfinite_variable() == "gamma"
 
 
-def make_data(steps=4, batch=8):
+def make_data():
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(steps * batch, 4)).astype("float32")
-    y = rng.normal(size=(steps * batch, 3)).astype("float32")
-    return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)
+    x, y = (rng.normal(size=(32, width)).astype("float32") for width in (4, 3))
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
 
 
 def test_the_sum_over_replicas_is_clipped():
