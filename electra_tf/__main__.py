@@ -33,9 +33,9 @@ COMMANDS = {
         _TEXTS,
     ),
     "evaluate": Command(
-        "Scores a fine-tuned model on a table",
+        "Scores a fine-tuned model on labeled data",
         f"{_CONFIG}.commands:EvaluateConfig",
-        "electra_tf.serving.predictor:evaluate",
+        "electra_tf.api.loading:evaluate",
     ),
     "inspect": Command(
         "Shows a pretrained model's predictions on a text",

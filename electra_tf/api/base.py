@@ -72,8 +72,16 @@ _OF_MODELS = (*_TRAINING, "attention_dropout", "dropout", "head_dropout", "pooli
 # Keras's functions whose ``from_logits`` is False by default.
 _OF_PROBABILITIES = (
     keras.losses.binary_crossentropy,
+    keras.losses.binary_focal_crossentropy,
     keras.losses.categorical_crossentropy,
+    keras.losses.categorical_focal_crossentropy,
     keras.losses.sparse_categorical_crossentropy,
+)
+_OF_PROBABILITY_THRESHOLDS = (
+    keras.metrics.PrecisionAtRecall,
+    keras.metrics.RecallAtPrecision,
+    keras.metrics.SensitivityAtSpecificity,
+    keras.metrics.SpecificityAtSensitivity,
 )
 _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
@@ -95,18 +103,12 @@ def with_recipe(
 
 def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     """Makes ``from_preset(preset)`` load a ``save_to_preset`` of the same class."""
-    # Arguments that may be positional have the default None.
-    defaults = from_preset.__kwdefaults__
 
     @functools.wraps(from_preset)
     def load_or_build(
         cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
     ) -> Any:
-        is_bare = all(
-            value is None
-            or (isinstance(value, str | int) and value == defaults.get(name))
-            for name, value in (*enumerate(args), *kwargs.items())
-        )
+        is_bare = all(value is None for value in (*args, *kwargs.values()))
         if presets.task_class(preset) == cls.__name__:
             if is_bare:
                 return cls.load(preset)
@@ -337,9 +339,13 @@ class TextModel(TaskModel):
             bias_correction=recipe.get("adam_bias_correction", False),
             learning_rate_multipliers=layerwise_multipliers(self, decay),
         )
-        is_classifier = self._task.kind == "classification"
-        metrics = [PercentAccuracy(name="accuracy")] if is_classifier else None
-        self.compile(optimizer, self._task.loss(paper.reduction), metrics=metrics)
+        metrics = {}
+        if self._task.kind == "classification":
+            # Weights make the windows of a text count as one.
+            windows = self._task.long_texts == "windows"
+            accuracy = [PercentAccuracy(name="accuracy")]
+            metrics["weighted_metrics" if windows else "metrics"] = accuracy
+        self.compile(optimizer, self._task.loss(paper.reduction), **metrics)
 
     def enable_lora(self, rank: int) -> None:
         """Freezes the encoder, except for new factors, and compiles with the defaults.
@@ -398,11 +404,14 @@ class TextModel(TaskModel):
     def save_own_variables(self, store: dict[str, Any]) -> None:
         """Saves the state of dropout, so that training continues reproducibly."""
         store["dropout"] = self.seed_generator.state.numpy()
+        store["has_new_head"] = np.array(self._has_new_head)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Restores the state of dropout; files of version 0.2 lack it."""
         if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
             self.seed_generator.state.assign(np.array(store["dropout"]))
+        if "has_new_head" in store.keys():  # noqa: SIM118
+            self._has_new_head = bool(np.array(store["has_new_head"]))
         if self.optimizer is not None and not self.optimizer.built:
             # Keras loads it next, and its moments only if it is built.
             with self.distribute_strategy.scope():
@@ -617,17 +626,32 @@ class TextModel(TaskModel):
 
     def _check_loss(self) -> None:
         """Raises ValueError for a loss or metric of probabilities."""
-        for loss in keras.tree.flatten(self.loss):
-            loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-            if loss in _OF_PROBABILITIES or getattr(loss, "from_logits", True) is False:
-                name = getattr(loss, "__name__", type(loss).__name__)
-                raise UserError(
-                    f"The loss {name} takes probabilities, but the model returns "
-                    "logits: compile it with from_logits=True, such as "
-                    "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
-                )
-        metrics = getattr(self._compile_metrics, "_user_metrics", None)
-        for metric in keras.tree.flatten(metrics):
+        compiled = self._compile_metrics
+        metrics = [
+            *keras.tree.flatten(getattr(compiled, "_user_metrics", None)),
+            *keras.tree.flatten(getattr(compiled, "_user_weighted_metrics", None)),
+        ]
+        for kind, get, values in (
+            ("loss", keras.losses.get, keras.tree.flatten(self.loss)),
+            ("metric", keras.metrics.get, metrics),
+        ):
+            for value in values:
+                name = getattr(value, "name", getattr(value, "__name__", value))
+                # Keras takes "ce" for a loss of probabilities.
+                takes_probabilities = value in ("ce", "crossentropy")
+                if isinstance(value, str) and not takes_probabilities:
+                    value = get(value)
+                if (
+                    takes_probabilities
+                    or value in _OF_PROBABILITIES
+                    or getattr(value, "from_logits", True) is False
+                ):
+                    raise UserError(
+                        f"The {kind} {name} takes probabilities, but the model returns "
+                        "logits: compile it with from_logits=True, such as "
+                        "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
+                    )
+        for metric in metrics:
             if self._task.kind == "multilabel" and _takes_probabilities(metric):
                 raise UserError(
                     f"The metric {getattr(metric, 'name', metric)} takes "
@@ -703,6 +727,8 @@ class TextModel(TaskModel):
         and texts, at least one batch, give the same weights.
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
+        With ``head_init="probe"``, the first call replaces the head of a new model,
+        unless the head is frozen or came with ``set_weights`` of the model.
         """
         self._check_loss()
         # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.
@@ -723,7 +749,8 @@ class TextModel(TaskModel):
             if validation_split and validation_data is None:
                 rows, held_out = _split(rows, validation_split)
                 validation_data = self._dataset_of(held_out, validation_size)
-            is_new = self._has_new_head and not self.seed_generator.state.numpy()[1]
+            count = self.seed_generator.state.numpy()[1]
+            is_new = self._has_new_head and self.head.trainable and not count
             head_init = self.task.get("recipe", {}).get("head_init")
             if is_new and rows.targets and head_init == "probe":
                 weighted = rows
@@ -811,6 +838,7 @@ class TextModel(TaskModel):
         return_dict: bool = False,
     ) -> Any:
         """Runs ``keras.Model.test_on_batch`` on texts."""
+        self._check_loss()
         batch = self._labeled_batch("test_on_batch", x, y, sample_weight)
         return super().test_on_batch(*batch, return_dict=return_dict)
 
@@ -849,7 +877,13 @@ class TextModel(TaskModel):
                 )
             if not Path(x).exists():
                 raise FileNotFoundError(f"No table {x}.")
-            examples = self._read(Path(x), {**self.task.get("columns", {}), **kwargs})
+            if any(value is not None for value in (y, sample_weight, steps, callbacks)):
+                raise UserError(
+                    "evaluate(table) scores the whole table: leave out y, "
+                    "sample_weight, steps and callbacks."
+                )
+            given = {name: value for name, value in kwargs.items() if value is not None}
+            examples = self._read(Path(x), {**self.task.get("columns", {}), **given})
             rows = self.preprocessor.rows(examples, training=False)
             outputs = Outputs(self, checked_batch_size(batch_size))(rows)
             answers = self._task.decode(outputs, rows, examples)
@@ -1061,6 +1095,8 @@ def _is_text(value: Any) -> bool:
 def _takes_probabilities(metric: Any) -> bool:
     """Returns True if a metric thresholds outputs at 0.5 or takes the largest."""
     if metric in ("acc", "accuracy", keras.metrics.binary_accuracy):
+        return True
+    if isinstance(metric, _OF_PROBABILITY_THRESHOLDS):
         return True
     metric = keras.metrics.get(metric) if isinstance(metric, str) else metric
     if isinstance(metric, keras.metrics.AUC):

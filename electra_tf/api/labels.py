@@ -35,7 +35,10 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
             value = int(value)
         names.append(str(value))
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{argument} has {twice[0]!r} twice.")
+        raise UserError(
+            f"{argument} has {twice[0]!r} twice. List each name once, such as "
+            "sorted(set(names))."
+        )
     if len(names) < least:
         raise UserError(
             f"{argument} are {', '.join(names) or 'empty'}; the task needs at least "

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import files
+from electra_tf import cli, files
 from electra_tf.api import presets
 from electra_tf.api.base import TextModel, class_of, load_text_model
 from electra_tf.api.texts import SentenceVectors, columns_of, sliced
+from electra_tf.config.commands import EvaluateConfig
 from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import MODEL, TASK
@@ -60,6 +61,21 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
         return TextModel.load(source)
     with presets.folder_of(source) as folder:
         return load_text_model(folder) or _pretrained(folder, source)
+
+
+def evaluate(config: EvaluateConfig) -> None:
+    """Prints the scores of a fine-tuned model on labeled data."""
+    model = load(config.model)
+    if not isinstance(model, TextModel):
+        raise UserError(
+            f"{config.model} holds no fine-tuned Keras model: give the folder of a "
+            "fine-tuning run."
+        )
+    names = ("text", "label", "label_separator", "word_column", "tag_column")
+    columns = {name: getattr(config, name) or None for name in names}
+    scores = model.evaluate(config.input, batch_size=config.batch_size, **columns)
+    for name, value in scores.items():
+        cli.say(f"{name} {value:.2f}")
 
 
 def _has_keras_model(folder: Path) -> bool:

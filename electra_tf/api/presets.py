@@ -32,7 +32,7 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 
-PREPROCESSOR, HEAD = "preprocessor.json", "task.weights.h5"
+PREPROCESSOR = "preprocessor.json"
 # Arguments of a text model that preprocessor.json holds.
 _TEXT = ("lower_case", "strip_accents", "max_seq_length")
 
@@ -69,7 +69,7 @@ def save(model: TaskModel, tokenizer: WordPiece, folder: Path) -> None:
         files.write_json(part / TASK, task)
         files.write_json(part / PREPROCESSOR, preprocessor)
         keras.saving.save_weights(
-            model, part / HEAD, objects_to_skip=_not_of_the_head(model)
+            model, part / keras_hub.HEAD, objects_to_skip=_not_of_the_head(model)
         )
 
 
@@ -97,7 +97,7 @@ def load(folder: Path) -> Any:
         backbone = keras_hub.read(Source(str(folder))).discriminator
         networks.assign(networks.encoder_variables(model.encoder), backbone.encoder)
         keras.saving.load_weights(
-            model, folder / HEAD, objects_to_skip=_not_of_the_head(model)
+            model, folder / keras_hub.HEAD, objects_to_skip=_not_of_the_head(model)
         )
     except Exception as error:  # Keras raises errors of any type.
         message = reason(error)[:300]

@@ -184,7 +184,8 @@ def _number(value: Any, row: int) -> float:
     if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
         (value,) = value
     try:
-        number = float(value)
+        # Python reads 1_0 as 10.
+        number = float("nan") if "_" in str(value) else float(value)
     except (TypeError, ValueError):
         number = float("nan")
     if not np.isfinite(number):

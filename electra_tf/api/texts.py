@@ -297,6 +297,6 @@ class SentenceVectors:
             vectors = [tf.cast(vector, tf.float32) for vector in vectors]
             return tf.add_n(vectors) / len(vectors)
 
-        specs = tensor_specs(ENCODER_INPUTS, {})
+        specs = tensor_specs(ENCODER_INPUTS)
         function = tf.function(infer, input_signature=[specs], autograph=False)
         return types.SimpleNamespace(inference=function)

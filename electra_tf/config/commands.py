@@ -22,7 +22,7 @@ class PredictConfig(Group):
       python -m electra_tf predict --model=runs/rte --input=pairs.jsonl
       python -m electra_tf predict --model=runs/squad2 --context="It rained." "Why?"
       python -m electra_tf predict --model=runs/topics --input=mails.csv --text=body \
-          --output=answered.csv --label=topic
+          --output=answered.csv
 
     Writes one JSON object per text to standard output. The columns of --input are kept;
     predictions of the same name get the prefix "predicted_".
@@ -46,11 +46,6 @@ class PredictConfig(Group):
         "Default: columns with these names.",
         only_with="input",
     )
-    label: tuple[str, ...] = field(
-        (),
-        "Column of --input with labels; prints scores to standard error.",
-        only_with="input",
-    )
     label_separator: str = field("|", "Separator of labels in one cell.")
     batch_size: int = field(32, "Texts per batch.", min=1)
     overwrite: bool = field(False, "Replace an existing --output.", only_with="output")
@@ -58,24 +53,33 @@ class PredictConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Group):
-    r"""Scores a fine-tuned model on a labeled table.
+    r"""Scores a fine-tuned model on labeled data.
 
     Examples:
+      python -m electra_tf evaluate --model=runs/topics --input=more.csv
       python -m electra_tf evaluate --model=runs/topics --input=dev.csv --text=body \
           --label=topic
+      python -m electra_tf evaluate --model=runs/ner --input=test.conll
 
     Prints the metrics of the task, as fine-tuning does for --eval.
     """
 
-    model: str | None = field(None, _FINE_TUNED, required=True)
+    model: str | None = field(
+        None, "Folder of a finished fine-tuning run, or its model.keras.", required=True
+    )
     input: str | None = field(
-        None, "Table with labels: .csv, .tsv or .jsonl, also with .gz.", required=True
+        None,
+        "A file as for --eval of fine-tuning: a table, .conll, .conllu, SQuAD's JSON "
+        "or a folder of a GLUE task.",
+        required=True,
     )
     text: tuple[str, ...] = field(
-        (), "Columns with the texts, as in `electra-tf predict`."
+        (), "Columns with the texts; default: as in the fine-tuning run, as below."
     )
-    label: tuple[str, ...] = field(("label",), "Column with the labels.")
-    label_separator: str = field("|", "Separator of labels in one cell.")
+    label: tuple[str, ...] = field((), "Columns with the labels.")
+    label_separator: str | None = field(None, "Separator of labels in one cell.")
+    word_column: str | None = field(None, "Column of the words of a tagging task.")
+    tag_column: str | None = field(None, "Column of the tags.")
     batch_size: int = field(32, "Texts per batch.", min=1)
 
 

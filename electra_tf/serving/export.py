@@ -137,7 +137,7 @@ class ServingModule(tf.Module):
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
         examples = tf.TensorSpec([None], tf.string, "examples")
-        ids = tensor_specs(ENCODER_INPUTS, {})
+        ids = tensor_specs(ENCODER_INPUTS)
         return {
             "serving_default": texts,
             "ids": _traced(self.serve_ids, **ids),
@@ -237,7 +237,7 @@ class NumbersModule(tf.Module):
 
     def function(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns ``answer`` as a ``tf.function`` for any batch size and length."""
-        specs = tensor_specs(ENCODER_INPUTS, {})
+        specs = tensor_specs(ENCODER_INPUTS)
         return tf.function(self.answer, input_signature=[specs], autograph=False)
 
     def difference(self, run: Run) -> float:
@@ -362,7 +362,7 @@ def export_onnx(
     import tf2onnx
 
     module = NumbersModule(model, task)
-    specs = tensor_specs(ENCODER_INPUTS, {})
+    specs = tensor_specs(ENCODER_INPUTS)
     try:
         converted, _ = tf2onnx.convert.from_function(
             module.function(), input_signature=[specs], opset=_ONNX_OPSET

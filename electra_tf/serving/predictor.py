@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from electra_tf import cli, files
-from electra_tf.config.commands import EvaluateConfig, PredictConfig
+from electra_tf.config.commands import PredictConfig
 from electra_tf.data.tokenizer import string_tensor
 from electra_tf.errors import UserError
 
@@ -177,13 +177,3 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
             line = re.sub("[\ud800-\udfff]", "\ufffd", line)
             sys.stdout.write(f"{cli.visible(line)}\n")
         sys.stdout.flush()
-
-
-def evaluate(config: EvaluateConfig) -> None:
-    """Prints the scores of a model on a labeled table."""
-    from electra_tf.serving import table
-
-    predictor = Predictor(config.model)
-    columns, _, answers = table.answer_table(config, predictor)
-    for name, value in table.score_table(config, columns, answers).items():
-        cli.say(f"{name} {value:.2f}")

@@ -3,29 +3,26 @@
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from electra_tf import cli, files
-from electra_tf.config.commands import EvaluateConfig, PredictConfig
+from electra_tf.config.commands import PredictConfig
 from electra_tf.errors import UserError
-from electra_tf.tasks.tables import Table, TableSource, read_table, require_columns
-from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
+from electra_tf.tasks.tables import Table, read_table, require_columns
 
 _KINDS = (".csv", ".tsv", ".jsonl")
 
 
 def predict_table(config: PredictConfig, predictor: Any) -> None:
-    """Predicts every row of ``config.input``; prints scores if labels are named.
+    """Predicts every row of ``config.input``.
 
     ``predictor`` is a ``Predictor``; its module imports this one. The output keeps all
     columns. The prefix "predicted_" is added to a prediction's name until it differs
-    from all columns. Raises ValueError if columns are missing, or the table's labels
-    are not labels of this model.
+    from all columns. Raises ValueError if columns are missing.
     """
     target = Path(config.output) if config.output else None
     if target and target.suffix not in _KINDS:
@@ -33,10 +30,8 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
             f"--output={target} must end in {', '.join(_KINDS)}: rename it."
         )
     files.check_new(target, overwrite=config.overwrite)
-    columns, table, answers = answer_table(config, predictor)
+    table, answers = _answers(config, predictor)
     rows = [row for _, row in table.rows]
-    # Before writing, so that wrong labels leave no file.
-    scores = score_table(config, columns, answers) if config.label else {}
     kind = target.suffix if target else ".jsonl"
     if kind != ".jsonl":
         separator = config.label_separator
@@ -54,17 +49,12 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         files.write_text(target, text)
     else:
         sys.stdout.write(cli.visible(text))
-    for name, value in scores.items():
-        cli.note(f"{name} {value:.2f}")
 
 
-def answer_table(
-    config: PredictConfig | EvaluateConfig, predictor: Any
-) -> tuple[tuple[str, ...], Table, list[dict[str, Any]]]:
-    """Predicts every row of ``config.input``.
-
-    Returns the names of the text columns, the table and the predictions.
-    """
+def _answers(
+    config: PredictConfig, predictor: Any
+) -> tuple[Table, list[dict[str, Any]]]:
+    """Returns the table and the predictions of its rows."""
     table, names = read_table(config.input), predictor.text_names
     columns = config.text or names
     if len(columns) != len(names):
@@ -73,7 +63,6 @@ def answer_table(
             f"reads {' and '.join(names)}: name {len(names)}."
         )
     require_columns(table, columns, "text")
-    require_columns(table, config.label, "label")
     rows = [row for _, row in table.rows]
     texts = [
         {name: row.get(column) for name, column in zip(names, columns, strict=True)}
@@ -84,7 +73,8 @@ def answer_table(
     for start in range(0, len(rows), config.batch_size):
         answers += predictor(texts[start : start + config.batch_size])
         progress.update(len(answers), "")
-    return columns, table, answers
+    progress.close()
+    return table, answers
 
 
 def _unused(name: str, columns: Collection[str]) -> str:
@@ -107,8 +97,10 @@ def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
             quoting = csv.QUOTE_ALL if quotes else csv.QUOTE_MINIMAL
             csv.writer(text, lineterminator="\n", quoting=quoting).writerow(line)
         return text.getvalue()
-    # Tabs and line ends in a cell would break the table.
-    lines = ("\t".join(" ".join(str(x).split()) for x in line) for line in cells)
+    # These would break the table. One for one, so that offsets stay valid.
+    lines = (
+        "\t".join(re.sub(r"[\t\r\n]", " ", str(x)) for x in line) for line in cells
+    )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -131,44 +123,3 @@ def _flat(row: Mapping[str, Any], separator: str) -> dict[str, str]:
         else:
             cells[name] = json.dumps(value, ensure_ascii=False)
     return cells
-
-
-def score_table(
-    config: PredictConfig | EvaluateConfig,
-    columns: Sequence[str],
-    answers: Sequence[dict[str, Any]],
-) -> dict[str, float]:
-    """Computes the scores of predictions, as fine-tuning runs do.
-
-    Raises UserError if the predictions cannot be compared with the labels.
-    """
-    task, predictions = _comparable(answers)
-    source = TableSource(
-        files={"eval": config.input},
-        text=tuple(columns),
-        label=config.label,
-        kind=task.kind,
-        separator=config.label_separator,
-    )
-    return task.score(predictions, source("eval"))
-
-
-def _comparable(answers: Sequence[dict[str, Any]]) -> tuple[TextTask, np.ndarray]:
-    first = answers[0]
-    if "probabilities" in first and isinstance(first["probabilities"], dict):
-        labels = tuple(first["probabilities"])
-        if "label" in first:
-            values = [list(answer["probabilities"].values()) for answer in answers]
-            task = Classification(name="--input", source=None, labels=labels)
-            return task, np.array(values, np.float32)
-        # Labels predicted at the model's own threshold.
-        given = [[label in answer["labels"] for label in labels] for answer in answers]
-        task = MultiLabel(name="--input", source=None, labels=labels)
-        return task, np.array(given, np.float32)
-    if set(first) == {"score"}:
-        task = Regression(name="--input", source=None)
-        return task, np.array([answer["score"] for answer in answers], np.float32)
-    raise UserError(
-        "--label compares classes, labels and numbers of whole texts; this model "
-        f"predicts {', '.join(first)}: use electra-tf predict without --label."
-    )

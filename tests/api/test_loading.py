@@ -11,6 +11,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 import electra_tf as et
+from electra_tf.__main__ import main as command
 from electra_tf.api.loading import ExportedModel, PretrainedModel
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.interop.convert import main as convert
@@ -52,7 +53,7 @@ def texts(runs):
         return [row["text"] for row in csv.DictReader(file)]
 
 
-def test_a_fine_tuned_run_answers_as_it_did(runs, tuned, exported):
+def test_a_fine_tuned_run_answers_as_it_did(runs, tuned, exported, capsys):
     assert isinstance(tuned, et.TextClassifier)
     assert isinstance(exported, ExportedModel)
     with (runs / "task" / "predictions.tsv").open(newline="") as file:
@@ -66,6 +67,13 @@ def test_a_fine_tuned_run_answers_as_it_did(runs, tuned, exported):
     (seed,) = json.loads((runs / "task" / "results.json").read_text())["seeds"]
     found = tuned.evaluate(runs / "eval.csv", batch_size=7)
     assert found == pytest.approx(seed["scores"]["eval"])
+    flags = [f"--model={runs / 'task'}", f"--input={runs / 'eval.csv'}"]
+    capsys.readouterr()
+    assert command(["evaluate", *flags]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"{name} {value:.2f}" for name, value in found.items()]
+    with pytest.raises(SystemExit, match="has no column 'topic'"):
+        command(["evaluate", *flags, "--label=topic"])
 
 
 def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
@@ -87,6 +95,8 @@ def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
         pair.evaluate(table, text="text")
     with pytest.raises(ValueError, match="does not take threshold"):
         pair.evaluate(table, threshold=0.9)
+    with pytest.raises(ValueError, match="scores the whole table"):
+        pair.evaluate(table, steps=3)
     reader = make("QuestionAnswering", preset)
     reader.task["columns"] = {"text": ["text"]}
     answer = {"text": "good", "answer_start": 0}

@@ -253,7 +253,7 @@ def test_numbers_are_scaled_to_their_range(preset, tmp_path, monkeypatch):
     scores = [row["score"] for row in model.predict(WORDS)]
     outputs = np.ravel(model.predict_on_batch(WORDS))
     np.testing.assert_allclose(scores, 1 + 4 * outputs, rtol=1e-5)
-    for labels in ([5, 7.5], [None, 1.0], [float("nan"), 1.0], ["x", 1]):
+    for labels in ([5, 7.5], [None, 1.0], [float("nan"), 1.0], ["x", 1], ["1_0", 1]):
         with pytest.raises(ValueError, match=r"Row [01]: the label .* (outside|not)"):
             model.preprocess(["a", "b"], labels)
 
@@ -266,6 +266,15 @@ def test_windows_share_the_weight_of_their_text(models):
     ((_, targets, weights),) = model.preprocess(texts, [1, 0], [2.0, 3.0])
     assert len(targets) > 2
     np.testing.assert_allclose(np.bincount(targets, weights), [3, 2], rtol=1e-6)
+    # One of two texts is right, however many windows the other one has.
+    model.run_eagerly = True
+    low, high = (model.labels[n] for n in np.argsort(model.predict_proba(["good"])[0]))
+    answers = [model.predict([text])[0]["label"] for text in texts]
+    given = [answers[0], low if answers[1] == high else high]
+    windows, _ = model.predict_on_batch(texts).argmax(-1), model.reset_metrics()
+    share = np.mean(windows[:-1] == model.labels.index(given[0]))
+    found = model.evaluate(texts, given, verbose=0, return_dict=True)["accuracy"]
+    assert found == pytest.approx(100 * share / 2)
 
 
 def test_a_recipe_has_the_defaults(capsys):
@@ -291,7 +300,7 @@ def test_a_recipe_of_a_run_has_more_than_a_model_takes(preset, tmp_path, capsys)
 
 
 @pytest.mark.slow
-def test_a_probe_is_the_first_head(preset):
+def test_a_probe_is_the_first_head(preset, tmp_path):
     """Only new models start with a probe; a trained head continues its training."""
     options = {"head_init": "probe", "learning_rate": 1e-9}
     model = make("TextClassifier", preset, **options)
@@ -300,7 +309,12 @@ def test_a_probe_is_the_first_head(preset):
     model.head.set_weights([np.zeros_like(w) for w in model.head.get_weights()])
     copy = make("TextClassifier", preset, **options)
     copy.set_weights(model.get_weights())
-    for each in (model, copy):
+    copy.save(tmp_path / "copy.keras")
+    frozen = make("TextClassifier", preset, **options)
+    frozen.head.set_weights(model.head.get_weights())
+    frozen.head.trainable = False
+    frozen.compile_default()
+    for each in (model, copy, et.load(tmp_path / "copy.keras"), frozen):
         each.fit(WORDS, LABELS, verbose=0)
         np.testing.assert_allclose(each.head.kernel, 0, atol=1e-6)
     # Equal texts, so that the head learns the shares of the labels.
