@@ -243,6 +243,10 @@ def _parse(
         for name, leaf in own.items()
         if values[name].present
     }
+    for name, value in flat.items():
+        if value == []:
+            # Such as --records="$UNSET".
+            note(f"warning: --{name} is empty, and counts as not given")
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
     if rest and not takes_texts:
@@ -284,7 +288,7 @@ def _expanded(
         kept = [line for line in lines if line and not line.startswith(("#", "//"))]
         for line in kept:
             # Would be a part of the value, such as of the name of a new folder.
-            if re.search(r"^-.*(\s#|=(['\"]).*\2$)", line):
+            if re.search(r"^-(.*\s#|[^=]*=(['\"]).*\2$)", line):
                 raise UserError(
                     f"flagfile {path}: {line}: write values without quotes, and "
                     "comments on lines of their own."
@@ -374,12 +378,14 @@ def help_text(config_class: type, texts: str) -> str:
         )
         rows = [_flag_help(leaf, hint, width) for leaf, hint in leaves]
         parts.append("\n".join([title.rstrip("."), *rows]))
-    parts.append(
-        "Any command\n"
-        "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
-        "      Shipped files are found from any folder, such as configs/small.cfg\n"
-        "  --help, --version  this text; the version"
-    )
+    shared = "  --help, --version  this text; the version"
+    if all(leaf.name != "flagfile" for leaf, _ in _leaves(config_class)):
+        shared = (
+            "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
+            "      Shipped files are found from any folder, such as configs/small.cfg\n"
+            + shared
+        )
+    parts.append(f"Any command\n{shared}")
     return "\n\n".join(parts)
 
 
@@ -390,6 +396,8 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
         kind = "|".join(typing.get_args(hint))
     elif choices is not None:
         kind = "NAME"
+    elif leaf.metadata["repeated"]:
+        kind = "TEXT"
     else:
         kind = {int: "N", float: "X", str: "TEXT", bool: ""}.get(hint, "A,B,...")
     head = f"  --[no]{name}" if hint is bool else f"  --{name}={kind}"
@@ -526,5 +534,5 @@ def lines_of(stream: Iterable[str]) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise UserError(
             "standard input is not UTF-8. Convert it, for example with: iconv -f "
-            "latin1 -t utf-8"
+            "cp1252 -t utf-8"
         ) from error

@@ -351,7 +351,10 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
     try:
         _acquire(lock, owner, log)
     except (OSError, NotImplementedError) as error:
-        if getattr(error, "errno", errno.ENOSYS) not in _NO_LOCK:
+        code = getattr(error, "errno", errno.ENOSYS)
+        # In a writable folder, the lock file is another user's.
+        is_foreign = code in (errno.EACCES, errno.EPERM) and os.access(folder, os.W_OK)
+        if code not in _NO_LOCK or is_foreign:
             raise
         yield
         return

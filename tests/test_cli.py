@@ -90,11 +90,13 @@ def test_flags_that_need_another_one():
     assert from_flat({"speed": 2}, Small).speed == 2
 
 
-def test_repeated_lists_are_questioned(tmp_path, capsys):
+def test_repeated_and_empty_lists_are_questioned(tmp_path, capsys):
+    assert cli.parse(Small, ["--from=x", "--words="]).words == ()
+    assert "--words is empty" in capsys.readouterr().err
     (tmp_path / "a.cfg").write_text("--words=x\n")
     given = [f"--flagfile={tmp_path / 'a.cfg'}", "--words=y", "--many=p", "--many=q"]
     for more, count in ([], 0), (["--words=z"], 1):
-        with pytest.raises(SystemExit, match="--from is required"):
+        with pytest.raises(SystemExit, match="error: --from is required"):
             cli.run(SMALL, given + more)
         assert capsys.readouterr().err.count("only the last --words counts") == count
 
@@ -130,11 +132,6 @@ def test_closed_standard_streams_are_empty(monkeypatch):
     assert list(cli.lines_of(sys.stdin)) == []
 
 
-def test_required_flags():
-    with pytest.raises(SystemExit, match="error: --from is required"):
-        cli.run(SMALL, [])
-
-
 def test_flagfiles_nest_and_later_flags_win(tmp_path):
     inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
     inner.write_text("# a comment\n--count=7\n--words=x\n")
@@ -157,6 +154,9 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
         inner.write_text(line)
         with pytest.raises(UserError, match=r"inner\.cfg: --from.*: write values with"):
             cli.parse(Small, [f"--flagfile={inner}"])
+    # Quotes inside a value are a part of it.
+    inner.write_text("--from=x\n--many=--corpus='a b'\n")
+    assert cli.parse(Small, [f"--flagfile={inner}"]).many == ("--corpus='a b'",)
     inner.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"inner\.cfg is not UTF-8 text"):
         cli.parse(Small, [f"--flagfile={inner}"])
@@ -180,6 +180,8 @@ def test_help_lists_every_flag(name, capsys):
     for _, leaf in fields(config):
         assert f"--{flag_name(leaf)}" in shown.replace("[no]", "")
     assert max(map(len, shown.splitlines())) <= 100
+    assert len(re.findall("^  --flagfile=", shown, re.MULTILINE)) == 1
+    assert "--callback=A,B" not in shown
     assert COMMANDS[name].arguments in shown
 
 

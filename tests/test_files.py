@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import filelock
 import pytest
 
 from electra_tf import files
@@ -217,6 +218,18 @@ def test_what_does_not_fit_is_not_begun(tmp_path):
         files.replacing(tmp_path / "file", size=10**18).__enter__()
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_the_lock_of_another_user_is_not_ignored(tmp_path, monkeypatch, writable):
+    def acquire(self, *args):
+        raise PermissionError(errno.EACCES, "Permission denied", self.lock_file)
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
+    monkeypatch.setattr(os, "access", lambda path, mode: writable)
+    expected = pytest.raises(PermissionError) if writable else contextlib.nullcontext()
+    with expected, files.owned(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -35,7 +35,6 @@ class Predictions:
     is_masked: np.ndarray  # Whether the generator sampled the token.
     best: np.ndarray  # The generator's most probable ids if masked, else -1.
     row: np.ndarray  # Index of the row.
-    position: np.ndarray  # In the row; [CLS] is 0.
 
     @property
     def is_replaced(self) -> np.ndarray:
@@ -104,9 +103,8 @@ def predict(
             best = np.where(masked, greedy.inputs["input_ids"], -1)
         logits = inspector.detect(inputs).numpy().astype(np.float64)
         kept = (mask > 0) & ~np.isin(ids, special)
-        line, position = np.nonzero(kept)
         columns = (column[kept] for column in (ids, shown, logits, masked, best))
-        parts.append((*columns, chosen[line], position))
+        parts.append((*columns, chosen[np.nonzero(kept)[0]]))
         done = min(start + batch_size, len(rows))
         # The rate is unknown after the first batch, which may be the only one.
         if start:
@@ -114,5 +112,6 @@ def predict(
         else:
             progress.move(done)
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    in_order = np.lexsort((joined[6], joined[5]))
+    # Stable: the tokens of a row stay in order.
+    in_order = np.argsort(joined[-1], kind="stable")
     return Predictions(*(column[in_order] for column in joined))

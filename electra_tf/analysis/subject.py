@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import cli
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.cli import Log
 from electra_tf.config.commands import AnalyzeConfig
@@ -76,7 +77,7 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         about = f"{len(rows):,} held-out rows of pretraining"
     else:
         lines = [] if specs else [" ".join(x.words) for x in read_tagged(_sample())]
-        for source in open_corpus(specs) if specs else ():
+        for source in open_corpus(specs, log=cli.note) if specs else ():
             for document in source.documents():
                 lines += document
                 if len(lines) >= limit:
@@ -104,9 +105,21 @@ def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
     matches = _existing(places, pipeline.TRAINING)
     train = pipeline.without_held_out(matches)
     if flags.get("eval_records"):
-        return train, _existing(flags["eval_records"], pipeline.HELD_OUT)
-    folders = [*filter(os.path.isdir, places), *map(os.path.dirname, matches)]
-    return train, _existing(folders, pipeline.HELD_OUT)
+        held_out = _existing(flags["eval_records"], pipeline.HELD_OUT)
+    else:
+        folders = [*filter(os.path.isdir, places), *map(os.path.dirname, matches)]
+        held_out = _existing(folders, pipeline.HELD_OUT)
+    for folder in sorted({*map(os.path.dirname, (*train, *held_out))}):
+        # A relative path may lead to the records of another run.
+        if Path(folder, records.MANIFEST).exists():
+            vocabulary = records.read_manifest(folder).vocabulary
+            if vocabulary["sha256"] != inspector.vocabulary.sha256:
+                cli.note(
+                    f"warning: the records in {folder} have another vocabulary than "
+                    "the model; not read"
+                )
+                return [], []
+    return train, held_out
 
 
 def _existing(places: Sequence[str | Path], pattern: str) -> list[str]:

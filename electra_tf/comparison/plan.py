@@ -17,8 +17,10 @@ from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.comparison import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data import paths
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import settings_of
+from electra_tf.runs import warm_start
 from electra_tf.systems import build, costs
 
 UNTRAINED = "untrained"
@@ -155,12 +157,24 @@ def _entries(
 
 
 def _words(text: str, config: CompareConfig) -> list[str]:
-    root = str(Path(config.data_root))
+    root = config.data_root
+    root = root if paths.is_remote(root) else str(Path(root))
     try:
         # Split first: the folder may have spaces or quotes.
         return [word.replace("{data}", root) for word in shlex.split(text)]
     except ValueError as error:
         raise UserError(f"{text.strip()}: {error}.") from error
+
+
+def completed(system: System, log: Log) -> System:
+    """Sets vocabulary, casing, sizes and recipe of ``--init_from``, as a run does."""
+    flat, run = fields.to_flat(system.config), system.config.run
+    given = {name: flat[name] for name in system.config.given}
+    # A comparison has no folder to resume from.
+    anew = fields.from_flat(given | {"overwrite": True}, PretrainConfig)
+    flat = fields.to_flat(warm_start.completed(anew, log))
+    config = fields.from_flat(flat | {"overwrite": run.overwrite}, PretrainConfig)
+    return System(system.name, config)
 
 
 def budgeted(
@@ -236,8 +250,10 @@ class Plan:
     def settings(self) -> dict[str, dict[str, Any]]:
         """Returns the settings that all runs of a table share, for ``Store.check``."""
         about = settings_of({}, self.data)
+        held_out = [[Path(p).name, paths.size(p)] for p in self.data.eval_files]
+        data = about["data"] | {"held_out": held_out}
         return {
-            "systems": {row.name: row.settings() | about["data"] for row in self.rows},
+            "systems": {row.name: row.settings() | data for row in self.rows},
             "probes": {
                 probe.name: probe.settings() | {"probe_seeds": self.config.probe_seeds}
                 for probe in self.probes
@@ -252,6 +268,7 @@ def make(config: CompareConfig, log: Log) -> Plan:
     # so check the budget with its configured size.
     files.check_checkpoint_path(config.output_dir)
     described, tasks = systems(config), probes(config)
+    described = tuple(completed(system, log) for system in described)
     if (config.seed + config.seeds) * config.probe_seeds - 1 > fields.MAX_SEED:
         raise UserError(
             f"--seed={config.seed} is too large for --seeds={config.seeds} and "

@@ -27,7 +27,7 @@ from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
-from electra_tf.runs import finetuning, minimal_pairs, pretraining
+from electra_tf.runs import finetuning, minimal_pairs, pretraining, warm_start
 from electra_tf.systems import build
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
@@ -76,6 +76,7 @@ def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
         words = data.vocabulary
         ids = build.special_ids(words)
         model = build.compiled_phases(config, len(words), ids)[-1].model
+        warm_start.initialize(config, model, data, cli.note)
         # With the casing of given records, which may differ from the flags.
         home.describe(settings_of(part["config"], data), words)
         home.save(model.artifacts())

@@ -250,7 +250,7 @@ class QuestionAnsweringConfig(Group):
     )
     null_threshold: float = field(
         -2.75,
-        'Logit of "no answer" above which the answer is empty.',
+        'Logit of "no answer" above which a question counts as unanswerable.',
         only_with=_QUESTIONS,
     )
 
@@ -439,8 +439,5 @@ class FinetuneConfig:
 
     def trying(self, values: Mapping[str, float]) -> FinetuneConfig:
         """Returns the config of one trial: these values and no search."""
-        flat = fields.to_flat(self) | {"search": ()}
-        whole = {
-            name: int(x) for name, x in values.items() if isinstance(flat[name], int)
-        }
-        return fields.from_flat(flat | values | whole, FinetuneConfig)
+        flat = fields.to_flat(self) | {"search": ()} | dict(values)
+        return fields.from_flat({**flat, "seed": int(flat["seed"])}, FinetuneConfig)

@@ -5,6 +5,7 @@ Sections: model, data, recipe, scores and limits. Unknown facts are left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ def _flags(values: Mapping[str, Any], config_class: type) -> list[str]:
     for name, default in fields.to_flat(config_class()).items():
         value = values.get(name, default)
         value = tuple(value) if isinstance(value, list) else value
+        if name == "clip_norm" and value is None:
+            value = math.inf  # JSON has no infinity.
         if value != default and name not in _OUTPUT:
             lines.append(f"* `--{name}`: {_formatted(value)}")
     return lines
@@ -99,6 +102,8 @@ def pretraining_card(
     """
     settings, flags = folder.settings, folder.flags
     casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
+    if folder.casing.get("lower_case") and folder.casing.get("strip_accents"):
+        casing += ", without accents"
     parts = {
         "Model": [
             f"* encoder: {flags['num_layers']} layers x {flags['hidden_size']}, "
@@ -124,7 +129,9 @@ def pretraining_card(
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
     """Returns the model card of a fine-tuned model, before results.json is written."""
-    command = 'predict --model=this/folder "a text"'
+    more = {"text_pair": ' --text_pair="another"', "context": ' --context="its source"'}
+    last = folder.about()["text_names"][-1]
+    command = f'predict --model=this/folder "a text"{more.get(last, "")}'
     facts = task_facts(folder, report)
     return _card(folder.about()["task"], "and fine-tuned", command, facts)
 

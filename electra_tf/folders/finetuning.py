@@ -15,7 +15,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.folders.pretraining import MODELS, PretrainingFolder
+from electra_tf.folders.pretraining import MODELS, RECIPE, PretrainingFolder
 from electra_tf.folders.settings import CONFIG, RESULTS, check_keeps, check_same
 from electra_tf.tasks import saved
 from electra_tf.tasks.base import Task
@@ -43,7 +43,7 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
-    TENSORBOARD,
+    *(RECIPE, TENSORBOARD),
     *("curves.png", SEARCHED, SEARCHING),
     # Outputs of earlier versions, as are the n-best lists below.
     *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
@@ -203,7 +203,6 @@ class FinetuningFolder:
 
     @property
     def vocabulary_sha256(self) -> str:
-        """SHA-256 of the vocabulary."""
         return self.about()["vocabulary_sha256"]
 
     @property

@@ -191,7 +191,6 @@ def _configs(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _children(value: Any) -> list[Any]:
-    """Returns the values in a JSON list or object, [] for others."""
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []

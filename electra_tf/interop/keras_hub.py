@@ -21,7 +21,7 @@ from electra_tf.interop.names import Row, Style
 from electra_tf.interop.networks import Imported, Sizes, Source, Tower
 
 NAME = "keras_hub"
-CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+CONFIG, TOKENIZER, HEAD = "config.json", "tokenizer.json", "task.weights.h5"
 VOCABULARY = "assets/tokenizer/vocabulary.txt"
 OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
@@ -90,11 +90,13 @@ def read(source: Source) -> Imported:
             "--generator and --only=generator."
         )
     source.reject("num_heads", "pair")
+    head = Path(source.path) / HEAD
     return Imported(
         format=NAME,
         source=source.path,
         discriminator=_tower(_load(Path(source.path))),
         **_tokenizer_beside(source.path),
+        not_taken=(HEAD,) if head.is_file() else (),
         notes=(
             f"{POOLER_NOTE} and was not taken.",
             GELU_NOTE,
@@ -200,9 +202,16 @@ def _tokenizer_beside(source: str) -> dict[str, Any]:
         }
     if not (folder / VOCABULARY).is_file():
         return {}
-    shape = {"config": {"lowercase": bool | None, "strip_accents": bool | None}}
+    flags = dict.fromkeys(("lowercase", "strip_accents", "split"), bool | None)
+    shape = {"config": {**flags, "suffix_indicator": str | None}}
     # Without the file, the casing is unknown.
     about = files.read_json(folder / TOKENIZER, {"config": {}}, shape=shape)
+    prefix, splits = (about["config"].get(x) for x in ("suffix_indicator", "split"))
+    if prefix not in (None, "##") or splits is False:
+        raise UserError(
+            f"{folder / TOKENIZER}: suffix_indicator is {prefix!r} and split {splits}; "
+            "this library's tokenizer has '##' and True."
+        )
     return {
         "vocabulary": Vocabulary.load(folder / VOCABULARY),
         "lower_case": about["config"].get("lowercase"),

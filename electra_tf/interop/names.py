@@ -35,7 +35,6 @@ class Row:
 
     @property
     def their_shape(self) -> tuple[int, ...]:
-        """The shape of each of their arrays."""
         part = (*self.shape[:-1], self.shape[-1] // len(self.theirs))
         return part[::-1] if self.flip else part
 
@@ -77,7 +76,6 @@ class Style:
         ]
 
     def norm(self, ours: str, size: int, google: str) -> list[Row]:
-        """Returns the rows of a LayerNorm."""
         return [
             Row(f"{ours}_{leaf}", (self.name(f"{google}/{leaf}"),), (size,))
             for leaf in ("gamma", "beta")
@@ -190,7 +188,6 @@ class Tensors:
         return sorted(self._left)
 
     def starting_with(self, prefix: str) -> bool:
-        """Returns True if any name starts with the prefix."""
         return any(name.startswith(prefix) for name in self._arrays)
 
     def get(self, name: str) -> np.ndarray:

@@ -70,7 +70,6 @@ def read(source: Source) -> Imported:
 
 
 def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
-    """Returns the networks of a folder; errors name the source."""
     towers: dict[str, Tower] = {}
 
     def tower(name: str, encoder: TextEncoder, head: Any = None) -> Tower:

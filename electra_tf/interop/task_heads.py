@@ -149,13 +149,15 @@ def _task(head: TaskHead, length: int) -> Task:
         "task": head.kind,
         "label_range": [0.0, 1.0],
         "max_query_length": min(64, length // 2 - 4),
+        "dropout": head.dropout,
         **options,
         "kind": head.kind,
         "labels": list(head.labels),
         "span_head": "independent",
     }
-    if head.kind in PROBLEMS:
-        about["dropout"] = head.dropout
+    if head.kind == "tagging" and "O" not in head.labels:
+        # Such as parts of speech, which have no spans.
+        about.setdefault("main_metric", "accuracy")
     return saved.from_json(about)
 
 

@@ -70,6 +70,13 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     config = files.read_json(config_path, {}, shape=_CONFIG)
     notes: list[str] = []
     normalizer = _normalizer(whole, folder / "tokenizer.json", notes)
+    for theirs, ours in ("do_lower_case", "lowercase"), ("strip_accents",) * 2:
+        values = {config.get(theirs), normalizer.get(ours)} - {None}
+        if len(values) > 1:
+            notes.append(
+                f"{theirs} is {config[theirs]} in tokenizer_config.json, and not in "
+                "tokenizer.json; here it is"
+            )
     # As in `transformers`, the config takes precedence over the normalizer.
     lower_case = _first(config.get("do_lower_case"), normalizer.get("lowercase"))
     given = (config.get("strip_accents"), normalizer.get("strip_accents"))
@@ -116,7 +123,6 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _first(*values: bool | None) -> bool | None:
-    """Returns the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 

@@ -117,6 +117,5 @@ def _draw(
 
 
 def _series(rows: Rows, name: str) -> np.ndarray:
-    """Returns the steps and values of a metric, float64 [2, n]."""
     points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
     return np.array(points, float).reshape(-1, 2).T

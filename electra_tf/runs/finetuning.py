@@ -35,7 +35,13 @@ from electra_tf.folders.finetuning import (
     TENSORBOARD,
     FinetuningFolder,
 )
-from electra_tf.folders.pretraining import PretrainingFolder, completion, named
+from electra_tf.folders.pretraining import (
+    RECIPE,
+    PretrainingFolder,
+    completion,
+    named,
+    recommended,
+)
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
@@ -62,6 +68,11 @@ from electra_tf.training.sinks import EVAL_PREFIX, TensorBoardScalars
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
 JIT_COMPILE = {"none": "auto", "mirrored": False}
+# Flags without effect on a probe, apart from those of recipes and tasks.
+_NOT_FROZEN = (
+    *("test", "callback", "lora_rank", "pooling", "head_init", "keep"),
+    *("early_stopping_patience", "export_litert", "export_onnx"),
+)
 # --search scores trials on every fifth training example.
 _SEARCH_PERIOD = 5
 _FEWEST_TO_SEARCH = 50
@@ -101,6 +112,9 @@ def run(
     """
     began = time.monotonic()
     if config.run.frozen:
+        unread = _NOT_FROZEN if config.run.init == "random" else (*_NOT_FROZEN, "seeds")
+        if unused := [name for name in unread if name in config.given]:
+            log(f"warning: --frozen does not use --{', --'.join(unused)}")
         return probe(read(config, log, task), log)
     if config.search.search:
         config = searched(config, log, task)
@@ -195,8 +209,14 @@ class Job(Inputs):
     log: Log
 
 
-def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
-    """Reads, checks and tokenizes the inputs of a run."""
+def read(
+    config: FinetuneConfig,
+    log: Log,
+    task: Task | None = None,
+    *,
+    before_search: bool = False,
+) -> Inputs:
+    """Reads, checks and tokenizes the inputs of a run, or of the search before it."""
     if config.run.export_onnx:
         export.require_onnx()
     task = task or finetuning_tasks.task(config, log)
@@ -268,7 +288,9 @@ def read(config: FinetuneConfig, log: Log, task: Task | None = None) -> Inputs:
         data=data,
         baseline=baseline,
         described=described,
-        resumes=_resumes(config, folder, described),
+        # After a search, the folder holds a run with the values that it found.
+        resumes=not (before_search and _search_began(folder))
+        and _resumes(config, folder, described),
         keep=(SEARCHED, SEARCHING) if config.search.search else (),
         exports=exports,
         init=config.run.init,
@@ -295,6 +317,10 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
         max_score_loss=config.run.max_score_loss,
         log=log,
     )
+
+
+def _search_began(folder: FinetuningFolder) -> bool:
+    return FinetuningFolder(folder.path / SEARCHING).checkpoints.is_dir()
 
 
 def _resumes(
@@ -330,10 +356,11 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         saved = models.load(path, TextEncoder, hint)
     else:
         raise FileNotFoundError(
-            f"No encoder at {path}: set --encoder to the encoder.keras of a finished "
-            "pretraining run (for a quick one: python -m electra_tf pretrain "
-            "--flagfile=configs/tiny.cfg) or to the folder of a finished fine-tuning "
-            "run. Convert models of other libraries with python -m electra_tf convert."
+            f"No encoder at {path}: set --encoder to mini, which is shipped, to the "
+            "encoder.keras of a finished pretraining run (for a quick one: python -m "
+            "electra_tf pretrain --flagfile=configs/tiny.cfg) or to the folder of a "
+            "finished fine-tuning run. Convert models of other libraries with python "
+            "-m electra_tf convert."
         )
     if _has_diverged(saved):
         raise UserError(
@@ -565,7 +592,7 @@ def searched(
 
     require()
     named_callbacks(config.run.callback)
-    inputs = read(config, log, task)
+    inputs = read(config, log, task, before_search=True)
     whole = inputs.data
     examples = [*whole.train, *whole.tuning]
     if len(examples) < _FEWEST_TO_SEARCH:
@@ -783,6 +810,9 @@ def finish(
         # Exports have one product per kernel.
         model = model.merge_lora()
     models.save(model, folder.path / MODEL)
+    # A later fine-tuning of this encoder needs the same recipe.
+    if recipe := recommended(job.described["config"]["encoder"]):
+        files.write_json(folder.path / RECIPE, recipe)
     _export(job, model, answers[main], report)
     # Imported late: only a finished run needs it.
     from electra_tf.folders.cards import task_card

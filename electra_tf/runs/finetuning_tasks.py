@@ -253,6 +253,8 @@ TASKS: dict[str, TaskRow] = {
 
 
 # Minimum number of training examples to tune a threshold on a tenth of them.
+# A larger share of unknown tokens gets a warning.
+_MANY_UNKNOWN = 0.01
 _FEWEST_TO_TUNE = 100
 
 
@@ -346,6 +348,14 @@ class TaskData:
         for split, each in {"training": self.train, **self.examples}.items():
             if empty := sum(map(_is_empty, each)):
                 log(f"warning: {empty} of {len(each)} {split} examples have no text")
+        unknown = self.train_rows.inputs["input_ids"].values
+        share = np.mean(unknown == tokenizer.vocabulary.unk_id)
+        if share > _MANY_UNKNOWN:
+            log(
+                f"warning: {share:.1%} of the training tokens are "
+                f"{tokenizer.vocabulary.unk}: the vocabulary of the encoder lacks "
+                "characters of this text. Check its language and casing."
+            )
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in self.rows.items())
         lengths = self.train_rows.lengths
         log(

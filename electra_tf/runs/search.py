@@ -175,7 +175,6 @@ class Search:
         )
 
     def _line(self, done: Sequence[Trial]) -> str:
-        """Formats the last trial."""
         trial, best = done[-1], done[self.best(done)]
         values = (f"{name} {value:.3g}" for name, value in trial.values.items())
         failed = "  failed" if trial.failure else ""

@@ -235,23 +235,10 @@ class Task:
         """
         raise NotImplementedError
 
-    def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Returns the training metrics as arguments of ``compile``."""
-        return {}
-
     def build_model(self, encoder: TextEncoder) -> TaskModel:
-        """Returns a model of encoder and head, compiled and ready for ``fit``.
-
-        The optimizer is Keras's AdamW at a constant 1e-4. To use another one, call
-        ``compile`` again with ``task.loss()``.
-        """
-        head = self.head(encoder)
-        model = TaskModel(encoder, head, name=self.name.replace("-", "_"))
-        optimizer = keras.optimizers.AdamW(
-            1e-4, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
-        )
-        model.compile(optimizer=optimizer, loss=self.loss(), **self.keras_metrics())
-        return model
+        """Returns a model of encoder and head; compile it with ``loss`` to train."""
+        name = self.name.replace("-", "_")
+        return TaskModel(encoder, self.head(encoder), name=name)
 
     def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
         """Converts model outputs to one prediction per example.

@@ -31,7 +31,6 @@ class PackageParagraphs:
     root: str | None = None
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads "train" or "dev"."""
         return [example for where, example in self._examples if where == split]
 
     # Cached for both splits: reading takes seconds.
@@ -78,7 +77,6 @@ class PackageParagraphs:
 
 
 def _modules(package: Path) -> list[Path]:
-    """Returns the modules of a package, sorted by path, without tests."""
     return [
         path
         for path in sorted(package.rglob("*.py"))

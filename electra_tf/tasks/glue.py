@@ -245,7 +245,6 @@ class TfdsSource:
     data_dir: str | None = None
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split, in the order of the benchmark's files."""
         # Slow to import, and only this source needs it.
         import tensorflow_datasets as tfds
 
@@ -278,14 +277,13 @@ class TfdsSource:
 
 def write_submission(
     name: str, predictions: Sequence[str], split: str, folder: str
-) -> str:
+) -> None:
     """Writes the predictions of a test split for the benchmark's server.
 
-    Returns the path, in ``folder``. A submission is a zip file of these files.
+    A submission is a zip file of these files.
     """
     row = ROWS[name]
     path = os.path.join(folder, f"{row.submissions.get(split, row.folder)}.tsv")
     with files.open_new(path) as file:
         file.write("index\tprediction\n")
         file.writelines(f"{i}\t{answer}\n" for i, answer in enumerate(predictions))
-    return path

@@ -86,7 +86,6 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, hidden_shape: Any = None) -> None:
-        """Creates the variables."""
         shape = (self.hidden_size, self.num_outputs)
         glorot = keras.initializers.GlorotUniform()
         self.kernel, self.bias = add_dense(self, "output", shape, glorot)
@@ -142,7 +141,6 @@ class HiddenClassificationHead(ClassificationHead):
     """
 
     def build(self, hidden_shape: Any = None) -> None:
-        """Creates the variables."""
         shape = (self.hidden_size, self.hidden_size)
         glorot = keras.initializers.GlorotUniform()
         self.hidden_kernel, self.hidden_bias = add_dense(self, "hidden", shape, glorot)
@@ -264,7 +262,7 @@ class TaskModel(
         # A trace keeps its weights, without new factors of LoRA or new int8 kernels.
         key = self.encoder.lora_rank, modes(self)
         if self._inference is None or self._inference[0] != key:
-            specs = [tensor_specs(ENCODER_INPUTS, {})]
+            specs = [tensor_specs(ENCODER_INPUTS)]
             function = tf.function(self.infer, input_signature=specs, autograph=False)
             self._inference = key, function
         return self._inference[1]

@@ -65,7 +65,7 @@ class QuestionAnswering(Task):
         unanswerable: whether questions may have no answer (SQuAD 2.0).
         answerability: whether the model predicts answerability, as the original code
             does even for SQuAD 1.1.
-        null_threshold: no-answer logit above which the answer is empty.
+        null_threshold: no-answer logit above which a question is unanswerable.
         max_query_length: maximum word pieces per question.
         doc_stride: word pieces between the starts of neighboring windows.
         max_answer_length: maximum word pieces per answer.
@@ -145,7 +145,6 @@ class QuestionAnswering(Task):
         return Rows(inputs, targets, owner, pad_id=pad_id)
 
     def head(self, encoder: TextEncoder) -> SpanHead:
-        """Returns a new span head."""
         return _HEADS[self.span_head](
             encoder.hidden_size,
             beam_size=self.beam_size,
@@ -234,7 +233,6 @@ class QuestionAnswering(Task):
         return scores
 
     def majority(self, train_examples: Questions, examples: Questions) -> Answers:
-        """Returns empty answers."""
         return [Answer("")] * len(examples)
 
     def write(self, answers: Answers, examples: Questions, path: str) -> None:

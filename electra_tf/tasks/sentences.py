@@ -29,6 +29,8 @@ _SPLITS = {
     "test": re.compile(r"test(?!a)"),
 }
 _DOCUMENT = "-DOCSTART-"
+# From this number of rows on, one word each is a mistake.
+_MANY = 10
 # White space of ``tf.strings.split``, which the SavedModel uses.
 _WHITE_SPACE = " \t\n\v\f\r"
 _GAP = re.compile(f"[{_WHITE_SPACE}]+")
@@ -96,7 +98,6 @@ class SentenceSource:
     unlabeled: tuple[str, ...] = ()
 
     def __call__(self, split: str) -> list[Sentence]:
-        """Reads a split; raises ValueError with the line if the file is invalid."""
         path = self.files.get(split)
         if not path:
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
@@ -143,13 +144,34 @@ class SentenceSource:
                 sentences.append(Sentence(f"line {first}", tuple(words), known))
         if not sentences:
             raise UserError(f"{path} has no words.")
+        counted = [tuple(map(str, range(1, len(s.words) + 1))) for s in sentences]
+        if counted == [sentence.words for sentence in sentences]:
+            raise UserError(
+                f"{path}: column {self.word_column} numbers the words: set "
+                "--word_column, such as 1, and --tag_column."
+            )
         return sentences
 
     def _table(self, path: str, labeled: bool) -> Iterator[Sentence]:
+        layout = (
+            f"{path}: a table has one sentence per row, in the columns --word_column "
+            "and --tag_column. For one word per line, rename it to .conll and delete "
+            "the header, if any."
+        )
+        is_plain = paths.suffix(path) != ".jsonl"
+        is_number = re.fullmatch("-?[0-9]+", self.word_column)
+        header = read_text(path).partition("\n")[0]
+        if (
+            is_plain
+            and is_number
+            and self.word_column not in re.findall(r"\w+", header)
+        ):
+            raise UserError(layout)
         table = read_table(path)
         require_columns(table, [self.word_column], "word_column")
         if labeled:
             require_columns(table, [self.tag_column], "tag_column")
+        count, longest = len(table.rows), 0
         for line, row in table.rows:
             where = f"{path}, line {line}"
             words = _list(row.get(self.word_column), self.word_column, where)
@@ -162,6 +184,9 @@ class SentenceSource:
                         "be one tag per word."
                     )
             yield Sentence(str(row.get("id", line)), words, tags)
+            longest = max(longest, len(words))
+        if is_plain and count >= _MANY and longest == 1:
+            raise UserError(layout)
 
 
 def find_files(folder: str) -> dict[str, str]:

@@ -67,7 +67,6 @@ class SpanHead(Serializable, keras.layers.Layer):
         self.answerability = answerability
 
     def build(self, hidden_shape: Any = None) -> None:
-        """Creates the variables."""
         both, dense = 2 * self.hidden_size, self.dense_size
         self.start = self._add("start", self.hidden_size, 1)
         self._build_end()

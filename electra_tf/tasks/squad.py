@@ -94,7 +94,6 @@ class SquadSource:
     log: Log = dataclasses.field(compare=False)
 
     def __call__(self, split: str) -> list[Question]:
-        """Reads a split."""
         if not self.files.get(split):
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
         questions = [q for path in self.files[split] for q in self._read(path, split)]

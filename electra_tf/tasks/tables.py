@@ -55,7 +55,7 @@ def read_text(path: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{path}: not UTF-8 at byte {error.start} (line {line}). Convert it, for "
-            "example with: iconv -f latin1 -t utf-8"
+            "example with: iconv -f cp1252 -t utf-8"
         ) from error
     if not text.strip():
         raise UserError(f"{path}: the file is empty.")
@@ -137,7 +137,6 @@ class TableSource:
             )
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split; raises ValueError with the line if the table is invalid."""
         if not self.files.get(split):
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
         table = read_table(self.files[split])
@@ -230,7 +229,6 @@ class HeldOut:
     period: int = 10
 
     def __call__(self, split: str) -> list[Example]:
-        """Reads a split; raises ValueError if the table is too short."""
         if split not in ("train", self.name):
             return self.source(split)
         examples = self.whole

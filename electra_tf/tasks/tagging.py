@@ -202,7 +202,6 @@ class Tagging(Task):
         return [index[tag] for tag in tags]
 
     def head(self, encoder: TextEncoder) -> TaggingHead:
-        """Returns a new tagging head."""
         return TaggingHead(
             encoder.hidden_size,
             self.num_outputs,
@@ -212,7 +211,6 @@ class Tagging(Task):
         )
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the cross-entropy, a sum or mean over the words."""
         check_choice("reduction", reduction, ("sum", "mean"))
         if reduction == "sum":
             return keras.losses.SparseCategoricalCrossentropy(
@@ -221,15 +219,9 @@ class Tagging(Task):
         # Keras's mean includes padding, so it would depend on the padded length.
         return WordMean()
 
-    def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Returns the accuracy over words."""
-        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-        return {"weighted_metrics": [accuracy]}
-
     def decode(
         self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sentences
     ) -> list[TaggedWords]:
-        """Returns the tags of each sentence."""
         tags = [[self.fallback] * len(example.words) for example in examples]
         values = [np.zeros(len(example.words), np.float32) for example in examples]
         for row, logits in enumerate(outputs):
@@ -250,7 +242,6 @@ class Tagging(Task):
     def scorer(
         self, answers: Sequence[TaggedWords], examples: Sentences
     ) -> metrics.Scorer:
-        """Returns a function from indices of sentences to their scores."""
         counts = tag_counts([e.tags for e in examples], [a.tags for a in answers])
 
         def scores(rows: np.ndarray) -> Scores:
@@ -368,7 +359,6 @@ class Tagging(Task):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Adds the tags and the metric."""
         return super().to_json() | {
             "labels": None if self.labels is None else list(self.labels),
             "fallback": self.fallback,

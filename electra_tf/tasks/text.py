@@ -76,11 +76,9 @@ class TextTask(Task):
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Names of the text inputs in serving signatures."""
         return ("text", "text_pair") if self.pair else ("text",)
 
     def augment(self, examples: Examples) -> list[Example]:
-        """Adds every pair with its texts swapped, if ``double_pairs`` is set."""
         if not (self.pair and self.double_pairs):
             return list(examples)
         swapped = [dataclasses.replace(e, texts=e.texts[::-1]) for e in examples]
@@ -123,12 +121,10 @@ class TextTask(Task):
         return tf.math.segment_mean(logits, example)
 
     def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
-        """Returns ``answers`` for each text."""
         example = rows.example if self.long_texts == "windows" else None
         return self.answers(self.pooled(tf.stack(outputs), example)).numpy()
 
     def to_json(self) -> dict[str, Any]:
-        """Adds ``long_texts``."""
         return super().to_json() | {"long_texts": self.long_texts}
 
     def gold(self, examples: Examples) -> np.ndarray:
@@ -136,19 +132,16 @@ class TextTask(Task):
         return self.targets(examples)
 
     def scorer(self, answers: np.ndarray, examples: Examples) -> metrics.Scorer:
-        """Returns a function from indices of examples to their scores."""
         answers, gold = np.asarray(answers), self.gold(examples)
         return lambda rows: self.compare(answers[rows], gold[rows])
 
     def majority(self, train_examples: Examples, examples: Examples) -> np.ndarray:
-        """Returns ``constant`` for every example."""
         return np.stack([self.constant(train_examples)] * len(examples))
 
     def weights(self, targets: np.ndarray) -> np.ndarray | None:
         """Returns sample weights, or None for equal weights."""
 
     def head(self, encoder: TextEncoder) -> ClassificationHead:
-        """Returns a new classification head."""
         return ClassificationHead(
             encoder.hidden_size,
             self.num_outputs,
@@ -181,7 +174,6 @@ class TextTask(Task):
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
-        """Tokenizes string tensors [B]; see ``Task.serving_inputs``."""
         columns = [texts[name] for name in self.text_names]
         return encode_tensors(tokenizer, columns, max_seq_length, self.long_texts)
 
@@ -219,12 +211,10 @@ class LabeledTask(TextTask):
         return self.labels.index(label)
 
     def to_json(self) -> dict[str, Any]:
-        """Adds the labels."""
         labels = None if self.labels is None else list(self.labels)
         return super().to_json() | {"labels": labels}
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
-        """Returns the class probabilities as columns."""
         columns = np.asarray(answers).T
         return {
             f"p({label})": [f"{value:.6f}" for value in column]
@@ -286,14 +276,9 @@ class Classification(LabeledTask):
         return (len(targets) / (present * counts[targets])).astype(np.float32)
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the softmax cross-entropy."""
         return keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction=reduction
         )
-
-    def keras_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Returns the accuracy."""
-        return {"metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
 
     def answers(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns probabilities, float32 [N, C]."""
@@ -378,7 +363,6 @@ class MultiLabel(LabeledTask):
 
     @property
     def tunes(self) -> bool:
-        """True if ``tune`` optimizes the threshold."""
         return self.tune_threshold
 
     def tune(self, answers: np.ndarray, examples: Examples) -> MultiLabel:
@@ -437,11 +421,10 @@ class MultiLabel(LabeledTask):
         return [self.readable_label(np.array(self.labels)[row]) for row in given]
 
     def readable_label(self, label: Any) -> str:
-        """Returns labels joined with |."""
-        return "|".join(label)
+        """Returns labels joined with |, in the order of the predictions."""
+        return "|".join(sorted(label, key=self.labels.index))
 
     def to_json(self) -> dict[str, Any]:
-        """Adds the threshold."""
         return super().to_json() | {"threshold": self.threshold}
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
@@ -478,7 +461,6 @@ class Regression(TextTask):
 
     @property
     def greater_is_better(self) -> bool:
-        """False for ``mse``."""
         return self.main_metric != "mse"
 
     def prepare(self, train_examples: Examples) -> Regression:
@@ -504,7 +486,6 @@ class Regression(TextTask):
         return ((labels - low) / (high - low)).astype(np.float32)
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the mean squared error of the scaled labels."""
         return keras.losses.MeanSquaredError(reduction=reduction)
 
     def answers(self, logits: tf.Tensor) -> tf.Tensor:
@@ -538,13 +519,11 @@ class Regression(TextTask):
         return {"score": self.answers(self.pooled(outputs, inputs.get("example")))}
 
     def to_json(self) -> dict[str, Any]:
-        """Adds ``label_range``."""
         label_range = self.label_range and list(self.label_range)
         return super().to_json() | {"label_range": label_range}
 
 
 def _sorted(labels: set[str]) -> tuple[str, ...]:
-    """Sorts numbers numerically and other labels alphabetically."""
     ordered = sorted(labels)
     with contextlib.suppress(ValueError):
         # NaN has no order: the result would depend on the order of the set.

@@ -52,7 +52,6 @@ def tokens_of(rng, size=60):
         is_masked=masked,
         best=np.where(masked, rng.integers(5, 9, size), -1),
         row=np.arange(size) // 10,
-        position=np.arange(size) % 10 + 1,
     )
 
 

@@ -7,8 +7,10 @@ from scipy import special
 from electra_tf.analysis import Inspector, predictions
 from electra_tf.analysis.subject import read_text
 from electra_tf.data.records import write_shard
+from electra_tf.data.vocabulary import Vocabulary
 from tests import tiny_run
 from tests.analysis.conftest import refuse
+from tests.data.common import save_manifest
 from tests.tasks.common import TOKENS
 
 LINES = ["a good movie was not awful , the book", "the song is fine", "bad"]
@@ -27,7 +29,8 @@ def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
     probabilities = special.expit(found.logits)
     np.testing.assert_allclose(probabilities, np.concatenate(expected), atol=1e-5)
     assert found.row.tolist() == [0] * 9 + [1] * 4 + [2]
-    assert found.position.tolist() == [*range(1, 10), *range(1, 5), 1]
+    tokens = np.concatenate([row[1:-1] for row in text.rows])
+    assert found.original.tolist() == tokens.tolist()
     assert not found.is_replaced.any()
     assert not found.is_masked.any()
     assert set(found.best) == {-1}
@@ -105,6 +108,12 @@ def test_a_run_has_its_own_text(tmp_path):
         saved = tiny_run.save(folder, records=[str(tmp_path / records)])
         found = read_text(Inspector(saved, refuse), (), 10)
         assert [row.tolist() for row in found.rows] == [[2, 7, 3]]
+    # Records of another vocabulary, such as at a relative path, are not read.
+    shard = write_shard(tmp_path / "c" / "eval-0.tfrecord", [[2, 7, 3]])
+    vocabulary = Vocabulary(tuple(TOKENS[:-1]))
+    save_manifest(tmp_path / "c", vocabulary, [shard], max_seq_length=8)
+    saved = tiny_run.save(folder, records=[str(tmp_path / "c")])
+    assert "a small sample" in read_text(Inspector(saved, refuse), (), 10).about
     # Remote records are not read.
     saved = tiny_run.save(folder, records=["ftp://localhost:9/records"])
     assert "a small sample" in read_text(Inspector(saved, refuse), (), 10).about

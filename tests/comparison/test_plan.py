@@ -29,6 +29,16 @@ def config(**values):
     return CompareConfig(**{"pretrain": (SIZES,), "system": SYSTEMS, **values})
 
 
+def test_initial_weights_bring_their_sizes_and_recipe():
+    told = []
+    flags = "electra: --init_from=mini --dropout=0.2"
+    (system,) = plan.systems(config(system=(flags,), pretrain=()))
+    run = plan.completed(system, told.append).config
+    assert (run.encoder.num_layers, run.encoder.dropout) == (4, 0.2)
+    assert run.optimizer.learning_rate == 4e-4
+    assert "--init_from=mini sets" in told[0]
+
+
 def steps(**values):
     chosen = config(**values)
     found = plan.budgeted(plan.systems(chosen), chosen, VOCAB)
@@ -251,7 +261,9 @@ def test_configs_of_a_run(store):
 def test_settings_of_the_untrained_encoder_are_those_of_its_system(store, monkeypatch):
     about = {"data": {"records_sha256": "1"}, "versions": {}, "commit": "c"}
     monkeypatch.setattr(plan, "settings_of", lambda flags, data: about)
+    monkeypatch.setattr(plan.paths, "size", len)
     found = make(store).settings()
+    assert found["systems"]["mlm"]["held_out"] == [["b", 1]]
     assert found["systems"]["untrained"] == found["systems"]["mlm"]
     assert found["systems"]["mlm"]["records_sha256"] == "1"
     assert found["probes"]["cola"]["probe_seeds"] == 3

@@ -2,7 +2,6 @@
 
 import pkgutil
 import typing
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,10 @@ from electra_tf.config.finetuning import FinetuneConfig, FinetuneRunConfig
 from electra_tf.config.pretraining import EncoderConfig, GeneratorConfig, PretrainConfig
 from electra_tf.config.records import RecordsConfig
 from electra_tf.config.validation import warnings
+from tests import ROOT
 from tests.flag_parsing import parse
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = ROOT / "configs"
 
 
 def test_flag_names_are_unique_and_explained():

@@ -42,7 +42,7 @@ def expected(case):
         return dict(file)
 
 
-def assert_agree(found, wanted, arrays, *, atol=1e-5):
+def assert_agree(found, wanted, arrays):
     """Checks that every expected output exists and agrees at the real tokens."""
     real = arrays["input_mask"] > 0
     assert wanted.keys() <= found.keys()
@@ -51,7 +51,7 @@ def assert_agree(found, wanted, arrays, *, atol=1e-5):
         if name != "mlm_logits":
             ours, value = ours[real], value[real]
         assert np.abs(value).max() > 0.1, "too small to tell a mistake"
-        np.testing.assert_allclose(ours, value, atol=atol, rtol=0, err_msg=name)
+        np.testing.assert_allclose(ours, value, atol=1e-5, rtol=0, err_msg=name)
 
 
 def assert_golden(imported, case):

@@ -333,6 +333,9 @@ def test_normalizers(folder, normalizer, lower_case, strip_accents, note):
     assert (found.lower_case, found.strip_accents) == (lower_case, strip_accents)
     assert note in " ".join(found.notes)
     assert bool(found.notes) == bool(note)
+    if found.lower_case is not None:
+        other = tokenizer_config(folder, do_lower_case=not lower_case)
+        assert any("do_lower_case is" in note for note in other.notes)
     # null means unset.
     assert tokenizer_config(folder, do_lower_case=None).lower_case is lower_case
 

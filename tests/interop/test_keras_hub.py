@@ -144,6 +144,10 @@ def test_round_trip_to_the_bit(tmp_path):
     finally:
         keras.config.set_dtype_policy(policy)
     # A copy without the tokenizer's settings is not cased, but of unknown casing.
+    settings = {"config": {"suffix_indicator": "@@"}}
+    (tmp_path / "x" / "tokenizer.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match="suffix_indicator is '@@'"):
+        read(tmp_path / "x")
     (tmp_path / "x" / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match=r"tokenizer\.json is damaged"):
         read(tmp_path / "x")
@@ -225,6 +229,7 @@ def test_text_models_are_presets(tmp_path, capsys):
     np.testing.assert_allclose(theirs, model.encoder(ids), atol=1e-5)
     tokenizer = keras_hub.models.Tokenizer.from_preset(str(folder))
     assert tuple(tokenizer.get_vocabulary()) == model.vocabulary
+    assert read(folder).not_taken == (interop.HEAD,)
     restored = et.TokenClassifier.from_preset(folder)
     assert "new head" not in capsys.readouterr().err
     merged = model.merge_lora()

@@ -17,25 +17,31 @@ from tests.interop.models import assert_agree, assert_same_arrays, outputs
 from tests.interop.test_convert import run
 from tests.interop.test_hugging_face import read
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
-from tests.interop import make_golden  # noqa: E402  needs both of them
-
-CASES = make_golden.CASES
+@pytest.fixture(scope="module", autouse=True)
+def _libraries():
+    """Imports them late: both test workers collect this file, and it takes seconds."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
 
 
 @pytest.fixture(scope="module", params=["projected", "sixteen_heads"])
 def models(request, tmp_path_factory):
     """A `transformers` pair, its folder, inputs and outputs."""
+    from tests.interop import make_golden
+
     folder = tmp_path_factory.mktemp(request.param)
-    pair = make_golden.pair(*CASES[request.param], seed=11)
+    pair = make_golden.pair(*make_golden.CASES[request.param], seed=11)
     make_golden.save(folder, *pair)
     arrays = make_golden.inputs(11)
     return pair, folder, arrays, make_golden.outputs(*pair, arrays)
 
 
 def test_export_is_loaded_whole_and_agrees(models, tmp_path):
+    import transformers
+
+    from tests.interop import make_golden
+
     _, folder, arrays, wanted = models
     imported = tmp_path / "imported"
     run(folder, imported, "--trained_length=12")
@@ -77,7 +83,13 @@ def test_export_is_loaded_whole_and_agrees(models, tmp_path):
     ],
 )
 def test_the_encoder_of_other_classes(name, heads, tmp_path):
-    model = getattr(transformers, name)(make_golden.config(**CASES["projected"][0]))
+    import torch
+    import transformers
+
+    from tests.interop import make_golden
+
+    sizes = make_golden.CASES["projected"][0]
+    model = getattr(transformers, name)(make_golden.config(**sizes))
     make_golden.randomized(model, torch.Generator().manual_seed(3))
     model.save_pretrained(tmp_path)
     imported = read(tmp_path, only="discriminator")
@@ -106,6 +118,10 @@ def pretraining_batch(arrays, vocabulary):
 
 def torch_loss(pair, batch):
     """MLM + 50 * detection loss in PyTorch, means over slots and over real tokens."""
+    import torch
+
+    from tests.interop import make_golden
+
     discriminator, generator = pair
     arrays = {name: np.asarray(value) for name, value in batch.items()}
     given = make_golden.torch_inputs(arrays)

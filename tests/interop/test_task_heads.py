@@ -137,6 +137,8 @@ def test_out_to_transformers_and_back(kind, tmp_path):
     if kind == "multilabel":
         assert (back.about()["kind"], back.about()["labels"]) == (kind, ["toxic"])
         assert back.about()["threshold"] == 0.3
+    if kind == "tagging":
+        assert back.load().head.dropout == task.dropout
     (answer,) = Predictor(str(back.path))([TEXTS.get(kind, {"text": "a fine movie"})])
     names = {
         "multilabel": "labels",

@@ -277,6 +277,8 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(
 
         def killed(self, *args, left=left, **kwargs):
             if not left[0]:
+                _, seed, watch, folder, *stop = self, *args
+                watch.begin(self, seed, folder, *stop)
                 raise Killed
             left[0] -= 1
             return train(self, *args, **kwargs)

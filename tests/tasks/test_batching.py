@@ -106,10 +106,6 @@ def test_order_is_a_function_of_the_seed():
     assert first not in others
 
 
-def test_windows_are_an_eighth_of_an_epoch_or_50_batches():
-    assert [order(count).grouped for count in (8, 103, 2000, 20_000)] == [1, 1, 31, 50]
-
-
 def test_similar_lengths_come_together():
     chosen = order(2000)
     positions = real = 0

@@ -1,5 +1,4 @@
 import os
-from pathlib import Path
 
 import pytest
 
@@ -172,9 +171,9 @@ def test_row_counts_of_the_real_files(name, train, dev, test):
 
 def test_submission_file_is_in_the_benchmarks_format(tmp_path):
     answers = ["entailment", "not_entailment"]
-    path = glue.write_submission("rte", answers, "test", str(tmp_path / "submission"))
-    assert os.path.basename(path) == "RTE.tsv"
-    text = Path(path).read_text("utf-8")
+    folder = tmp_path / "submission"
+    glue.write_submission("rte", answers, "test", str(folder))
+    text = (folder / "RTE.tsv").read_text("utf-8")
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
-    path = glue.write_submission("mnli", ["neutral"], "test_mismatched", str(tmp_path))
-    assert os.path.basename(path) == "MNLI-mm.tsv"
+    glue.write_submission("mnli", ["neutral"], "test_mismatched", str(folder))
+    assert {path.name for path in folder.iterdir()} == {"RTE.tsv", "MNLI-mm.tsv"}

@@ -79,9 +79,10 @@ def test_a_copy_can_have_other_dropout(inputs):
 
 def test_fit_save_and_load(inputs, tmp_path):
     encoder = common.encoder(layers=1, dropout=0.0)
-    model = task(pooling="layers", dropout=0.0)[0].build_model(encoder)
+    mood, _ = task(pooling="layers", dropout=0.0)
+    model = mood.build_model(encoder)
     # Eagerly, because tracing takes seconds.
-    model.run_eagerly = True
+    model.compile("adam", mood.loss(), run_eagerly=True)
     before = model.head.mixture.numpy()
     model.fit(inputs, np.arange(8) % 2, epochs=2, verbose=0)
     assert (model.head.mixture.numpy() != before).all()

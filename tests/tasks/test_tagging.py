@@ -142,7 +142,7 @@ def test_the_loss_counts_words_and_not_pieces_or_padding(reduction, reduce):
         found.loss("none")
 
 
-def one_hot_outputs(rows, tags, learned, scale=9.0):
+def one_hot_outputs(rows, tags, learned):
     """Returns logits of exactly these tags."""
     outputs = []
     for row in range(len(rows)):
@@ -150,7 +150,7 @@ def one_hot_outputs(rows, tags, learned, scale=9.0):
         logits = np.zeros([len(word) + 3, len(learned)], np.float32)
         for position, number in enumerate(word):
             if number >= 0:
-                logits[position, learned.index(tags[owner][number])] = scale
+                logits[position, learned.index(tags[owner][number])] = 9.0
         outputs.append(logits)
     return outputs
 
