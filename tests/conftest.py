@@ -19,24 +19,30 @@ from electra_tf.config import startup
 startup.keep_compiled_code()
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-import keras
 import pytest
-import tensorflow as tf
 
+from tests import ROOT
 from tests.locks import lock_holder  # noqa: F401
 
-_CPU = tf.config.list_physical_devices("CPU")[0]
-_DEVICES = [tf.config.LogicalDeviceConfiguration()] * 4
-tf.config.set_logical_device_configuration(_CPU, _DEVICES)
-
-ROOT = Path(__file__).parent.parent
 # Inputs of a build.
 SOURCES = ("electra_tf", "configs", "pyproject.toml", "requirements.txt")
 SOURCES += ("README.md", "LICENSE")
 
 
+def pytest_configure(config):
+    """Makes the devices of a process with tests; others need no TensorFlow."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        devices = [tf.config.LogicalDeviceConfiguration()] * 4
+        tf.config.set_logical_device_configuration(cpu, devices)
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seed_and_policy():
+    import keras
+
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")

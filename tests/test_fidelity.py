@@ -2,9 +2,9 @@
 
 import collections
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
+
 ROW = re.compile(r"^\| `(electra_tf/[\w/]+\.py)` \| (.+) \| (.+) \|$", re.MULTILINE)
 
 

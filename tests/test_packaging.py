@@ -15,9 +15,9 @@ from sklearn.pipeline import make_pipeline
 
 import electra_tf
 from electra_tf.__main__ import COMMANDS
+from tests import ROOT
 from tests.golden.commands import python
 
-ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SCRIPTS = PROJECT["project"]["scripts"]
 SETUPTOOLS = PROJECT["tool"]["setuptools"]

@@ -2,11 +2,11 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests import ROOT
+
 SECTION = "## What re-implementations get wrong"
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 MENTION = re.compile(r"pitfalls? ((?:\d+(?:, | and | to )?)+)", re.IGNORECASE)

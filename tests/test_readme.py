@@ -2,7 +2,6 @@
 
 import pkgutil
 import re
-from pathlib import Path
 
 import keras
 import pytest
@@ -12,8 +11,8 @@ from electra_tf.config import fields
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data.building import build
 from electra_tf.features import PRETRAINING
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TREE = (ROOT / "docs" / "architecture.md").read_text()
 PYTHON = (ROOT / "docs" / "python.md").read_text()

@@ -46,10 +46,14 @@ def test_the_steps_run(installed, tmp_path):
     script = "\n".join(["set -euo pipefail", *steps()])
     script = script.replace("8000", str(free_ports(1)[0]))
     # A few steps are enough to test the commands.
-    for long in ("120 --warmup_steps=20", "40 --warmup_steps=10"):
+    for long, short in (
+        ("120 --warmup_steps=20", "8 --warmup_steps=2"),
+        ("40 --warmup_steps=10", "8 --warmup_steps=2"),
+        ("--epochs=10", "--epochs=2"),
+    ):
         assert long in script
-        script = script.replace(long, "8 --warmup_steps=2")
-    script = re.sub(r"(--(?:eval|save_checkpoint)_steps)=\d+", r"\1=4", script)
+        script = script.replace(long, short)
+    script = re.sub(r"(--(?:eval|save_checkpoint)_steps)=\d+", r"\1=8", script)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {"PYTHONPATH": str(installed), "PATH": path}
     output = output_of(["bash", "-c", script], tmp_path, **variables)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from electra_tf import files
 from tests.end_to_end.in_process import run
 
 pytestmark = pytest.mark.slow
@@ -30,8 +31,8 @@ def model_dir(finished, tmp_path):
 
 
 def content(folder):
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {path.relative_to(folder): path.read_bytes() for path in files}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder): path.read_bytes() for path in found}
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,10 @@ def test_only_records_go_before_weights_are_read(text, model_dir):
     assert content(model_dir).keys() == before.keys()
     assert (model_dir / "checkpoints" / "ckpt-2.index").exists()
     assert json.loads((model_dir / "config.json").read_text())
+    # The folder is given back.
+    with files.owned(model_dir):
+        pass
+    assert not (model_dir / ".lock.owner").exists()
 
 
 def test_overwriting_starts_anew(text, model_dir):

@@ -5,16 +5,17 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf import files
+from tests import ROOT
 from tests.golden import commands
 
-ROOT = Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.slow
+
 SIZES = """
 --num_train_steps=30 --train_batch_size=8 --eval_batch_size=8 --max_seq_length=32
 --max_positions=32 --num_layers=1 --hidden_size=32 --num_heads=2 --intermediate_size=64
@@ -36,10 +37,10 @@ def command(text, model_dir, *flags):
     ]
 
 
-def run_here(text, model_dir, *flags, expect=0):
+def run_here(text, model_dir, *flags):
     """Runs pretraining in the test's process, which saves the start-up time."""
     arguments = command(text, model_dir, *flags)[2:]
-    return "".join(commands.run("run_pretraining", *arguments, expect=expect))
+    return "".join(commands.run("run_pretraining", *arguments))
 
 
 def final_weights(model_dir, step=30):
@@ -106,7 +107,6 @@ def start_and_signal(text, model_dir, number, step):
             process.kill()
 
 
-@pytest.mark.slow
 def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path):
     """SIGTERM has its own exit code (pitfall 45 of docs/fidelity.md)."""
     code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 5)
@@ -130,11 +130,3 @@ def test_dry_run_builds_prints_and_writes_no_run(text, whole, tmp_path):
     assert "would train a vocabulary of 77 tokens and build records of" in output
     assert "77 tokens in the vocabulary" in output
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_job_of_several_workers_needs_their_list(text, tmp_path):
-    flags = ("--distribution=multi_worker", "--records=x.tfrecord")
-    output = run_here(text, tmp_path, *flags, expect=1)
-    (line,) = [line for line in output.splitlines() if line.startswith("error: ")]
-    assert "TF_CONFIG" in line

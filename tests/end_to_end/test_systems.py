@@ -120,12 +120,13 @@ def test_what_systems_log(whole):
 def test_fast_electra_takes_a_generator_and_leaves_it_alone(text, whole, tmp_path):
     """The source run has tied embeddings; this run does not."""
     source = whole("spans")[0]
-    frozen = (f"--generator_init_from={source}", "--freeze_generator", "--sharing=nes")
-    schedule = """--temperature=2 --final_temperature=1 --temperature_steps=2
-    --temperature_shape=exponential"""
-    code, said = in_process(text, tmp_path, *frozen, *schedule.split())
+    flags = f"""--generator_init_from={source} --freeze_generator --sharing=nes
+    --temperature=2 --final_temperature=1 --temperature_steps=2
+    --temperature_shape=exponential""".split()
+    code, said = in_process(text, tmp_path, *flags)
     assert code == 0
     assert any(line.startswith("generator from") for line in said)
+    assert "P(replaced) %" in (tmp_path / "samples.txt").read_text()
     first, last = final_weights(tmp_path, 2), final_weights(tmp_path, 8)
     trained = final_weights(source, 8)
     moved = set()
@@ -137,3 +138,4 @@ def test_fast_electra_takes_a_generator_and_leaves_it_alone(text, whole, tmp_pat
     assert moved == {"electra", "discriminator", "embeddings", "objective"}
     temperatures = [x["temperature"] for x in rows(tmp_path) if "temperature" in x]
     np.testing.assert_allclose(temperatures[:2], 1 + np.exp([-0.5, -1.0]), rtol=1e-5)
+    assert "FLOPs per step" in in_process(text, tmp_path, *flags, "--dry_run")[1][-1]

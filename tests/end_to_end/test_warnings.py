@@ -6,15 +6,21 @@ from tests.golden.commands import python
 
 # Keras 3.15 causes this NumPy 2 warning whenever it saves a model.
 STRICT = ("-W", "error", "-W", "ignore:__array__:DeprecationWarning")
-SIZES = """--vocab_size=100 --train_batch_size=4 --max_seq_length=32 --num_layers=1
---hidden_size=16 --embedding_size=8 --num_heads=2 --num_train_steps=4
+SIZES = """--vocab_size=100 --train_batch_size=4 --max_seq_length=32 --num_layers=1 \
+--hidden_size=16 --embedding_size=8 --num_heads=2 --num_train_steps=4 \
 --save_checkpoint_steps=2 --log_steps=1 --callback=keras.callbacks:TerminateOnNaN"""
 # The model must beat the baseline; otherwise the command exits with an error.
 LEARNS = "--epochs=5 --train_batch_size=4 --learning_rate=1e-2 --layerwise_decay=1"
-PROGRAM = """
+TABLE = "--task=classification --train=t.csv --encoder=run --output_dir=task"
+PROGRAM = f"""
 import runpy, sys
-for command, model in ("predict", "task"), ("inspect", "run"):
-    sys.argv = ["electra-tf", command, f"--model={model}", "a quick dog"]
+for arguments in (
+    "pretrain --corpus=text.txt --model_dir=run {SIZES}".split(),
+    "finetune {TABLE} {LEARNS} --max_seq_length=16".split(),
+    ["predict", "--model=task", "a quick dog"],
+    ["inspect", "--model=run", "a quick dog"],
+):
+    sys.argv = ["electra-tf", *arguments]
     try:
         runpy.run_module("electra_tf", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
@@ -38,13 +44,7 @@ def test_commands_and_user_code_raise_no_warning(tmp_path):
     (tmp_path / "text.txt").write_text("".join(lines))
     rows = (f"the quick fox {i},good\na lazy dog {i},bad\n" for i in range(40))
     (tmp_path / "t.csv").write_text("text,label\n" + "".join(rows))
-    table = "--task=classification --train=t.csv --encoder=run --output_dir=task"
-    for arguments in (
-        f"-m electra_tf pretrain --corpus=text.txt --model_dir=run {SIZES}".split(),
-        f"-m electra_tf finetune {table} {LEARNS} --max_seq_length=16".split(),
-        ["-c", PROGRAM],
-    ):
-        done = python(*STRICT, *arguments, folder=tmp_path)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
-        # Python prints a warning that it cannot raise, such as one in a destructor.
-        assert "Warning" not in done.stderr, done.stderr[-2000:]
+    done = python(*STRICT, "-c", PROGRAM, folder=tmp_path)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+    # Python prints a warning that it cannot raise, such as one in a destructor.
+    assert "Warning" not in done.stderr, done.stderr[-2000:]

@@ -5,7 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 EXAMPLES = ROOT / "examples"
 
 

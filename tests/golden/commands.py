@@ -11,13 +11,12 @@ import pkgutil
 import subprocess
 import sys
 import typing
-from pathlib import Path
 
 from electra_tf import cli
 from electra_tf.__main__ import COMMANDS, main
 from electra_tf.config import fields
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = {"run_pretraining": "pretrain", "run_finetuning": "finetune"}
 
 
