@@ -20,9 +20,11 @@ def differences(rows, one, other, primary):
     """Returns arrays [seeds, 2] of both systems' scores by task, the mean first."""
     scores = collections.defaultdict(dict)
     for row in rows:
-        if row["kind"] == "probe":
+        # A failed probe has no score.
+        if row["kind"] == "probe" and row.get("score") is not None:
             scores[row["probe"]][row["system"], row["seed"]] = row["score"]
-    seeds = sorted({seed for by_run in scores.values() for _, seed in by_run})
+    runs = set.intersection(*map(set, scores.values()))
+    seeds = sorted(n for name, n in runs if name == one and (other, n) in runs)
     found = {
         task: np.array([[by_run[one, n], by_run[other, n]] for n in seeds])
         for task, by_run in scores.items()

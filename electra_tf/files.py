@@ -346,15 +346,20 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder.resolve() / _LOCK, is_singleton=True)
+    # Other users of a shared folder need the file, too.
+    path = folder.resolve() / _LOCK
+    lock = filelock.FileLock(path, mode=0o666, is_singleton=True)
     owner = folder / _OWNER
     try:
         _acquire(lock, owner, log)
     except (OSError, NotImplementedError) as error:
         code = getattr(error, "errno", errno.ENOSYS)
-        # In a writable folder, the lock file is another user's.
-        is_foreign = code in (errno.EACCES, errno.EPERM) and os.access(folder, os.W_OK)
-        if code not in _NO_LOCK or is_foreign:
+        if code in (errno.EACCES, errno.EPERM) and os.access(folder, os.W_OK):
+            raise UserError(
+                f"{path} is another user's: delete it if no process works there, or "
+                "make it writable (chmod a+w)."
+            ) from error
+        if code not in _NO_LOCK:
             raise
         yield
         return

@@ -639,7 +639,9 @@ class TextModel(TaskModel):
                 name = getattr(value, "name", getattr(value, "__name__", value))
                 # Keras takes "ce" for a loss of probabilities.
                 takes_probabilities = value in ("ce", "crossentropy")
-                if isinstance(value, str) and not takes_probabilities:
+                # Keras chooses an accuracy by the shapes.
+                is_name = isinstance(value, str) and value not in ("acc", "accuracy")
+                if is_name and not takes_probabilities:
                     value = get(value)
                 if (
                     takes_probabilities
@@ -648,8 +650,8 @@ class TextModel(TaskModel):
                 ):
                     raise UserError(
                         f"The {kind} {name} takes probabilities, but the model returns "
-                        "logits: compile it with from_logits=True, such as "
-                        "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
+                        "logits: compile it with from_logits=True, such as the classes "
+                        "SparseCategoricalCrossentropy and BinaryCrossentropy of Keras."
                     )
         for metric in metrics:
             if self._task.kind == "multilabel" and _takes_probabilities(metric):

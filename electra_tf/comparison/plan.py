@@ -19,7 +19,7 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import settings_of
+from electra_tf.folders.pretraining import named, settings_of
 from electra_tf.runs import warm_start
 from electra_tf.systems import build, costs
 
@@ -169,6 +169,8 @@ def _words(text: str, config: CompareConfig) -> list[str]:
 def completed(system: System, log: Log) -> System:
     """Sets vocabulary, casing, sizes and recipe of ``--init_from``, as a run does."""
     flat, run = fields.to_flat(system.config), system.config.run
+    if run.init_from and not named(run.init_from).exists():
+        raise FileNotFoundError(f"--init_from={run.init_from}: no such folder.")
     given = {name: flat[name] for name in system.config.given}
     # A comparison has no folder to resume from.
     anew = fields.from_flat(given | {"overwrite": True}, PretrainConfig)
@@ -323,6 +325,7 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
             "records": plan.data.train_files,
             "eval_records": plan.data.eval_files,
             "vocab_file": vocab_file,
+            "data_dir": None,
             "keep_checkpoints": 1,
             "overwrite": False,
             "dry_run": False,

@@ -55,8 +55,8 @@ def _require_separator(header: list[str], path: str) -> None:
             raise UserError(
                 f"{path}: the header {header[0]!r} seems to be separated by {name}s, "
                 "but .csv files are read as separated by commas, .tsv files by tabs. "
-                "Convert the file, such as with pandas: read_csv(path, "
-                f"sep={separator!r}).to_csv(path, index=False)."
+                "Save it as .csv, such as with pandas: read_csv(path, "
+                f"sep={separator!r}).to_csv('new.csv', index=False)."
             )
 
 

@@ -129,7 +129,8 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
             embeddings.build()
         self.build()
         if not self.trainable:
-            # Keras applies the argument to this model's own variables only.
+            # Keras freezes sublayers only if the attribute changes after construction.
+            self.trainable = True
             self.trainable = False
 
     def build(self, input_shape: tuple | None = None) -> None:

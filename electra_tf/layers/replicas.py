@@ -84,12 +84,15 @@ class DistributedFit:
                 self.optimizer.build(self.trainable_variables)
             if self._distribute_strategy is not None and self._compile_loss is not None:
                 if data_batch is None:
-                    # Not a real batch, which a generator yields only once.
                     dataset = iterator.data_adapter.get_tf_dataset()
-                    data_batch = keras.tree.map_structure(
-                        lambda spec: tf.zeros([n or 1 for n in spec.shape], spec.dtype),
-                        dataset.element_spec,
-                    )
+                    if isinstance(dataset, tf.distribute.DistributedDataset):
+                        data_batch = next(next(iter(iterator))[-1])
+                    else:
+                        # Not a real batch, which a generator yields only once.
+                        data_batch = keras.tree.map_structure(
+                            lambda x: tf.zeros([n or 2 for n in x.shape], x.dtype),
+                            dataset.element_spec,
+                        )
                 local = self.distribute_strategy.experimental_local_results
                 self._symbolic_build(
                     data_batch=keras.tree.map_structure(

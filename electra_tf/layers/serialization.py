@@ -52,15 +52,17 @@ class Serializable:
             else value
             for name, value in config.items()
         }
+        layers = [x for x in parts.values() if isinstance(x, keras.layers.Layer)]
+        inside = [each for layer in layers for each in layer._flatten_layers()]
+        flags = [(layer, layer.trainable) for layer in inside]
         instance = cls(**parts)
         if config.get("trainable") is False:
             # Keras freezes sublayers only if the attribute changes after construction.
-            layers = [x for x in parts.values() if isinstance(x, keras.layers.Layer)]
-            trained = [layer for layer in layers if layer.trainable]
             instance.trainable = True
             instance.trainable = False
-            for layer in trained:
-                layer.trainable = True
+            # Outer layers come first, since they set the flags of inner ones.
+            for layer, is_trained in flags:
+                layer.trainable = is_trained
         return instance
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:

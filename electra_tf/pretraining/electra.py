@@ -29,7 +29,7 @@ from electra_tf.pretraining.objectives import (
 )
 from electra_tf.pretraining.samplers import CategoricalSampler, Corrupted, corrupt
 
-# Metrics that do not depend on the objective.
+# Metrics that two objectives may share.
 _EQUAL_IN_ALL = {"replaced_fraction", "replaced_masked_fraction"}
 
 
@@ -116,8 +116,8 @@ class Electra(PretrainingModel):
         own |= {self._likelihood.loss.name, self._likelihood.accuracy.name}
         names = [metric.name for metric in self.objective.step_metrics]
         twice = own & {*names} | {name for name in names if names.count(name) > 1}
-        if twice - _EQUAL_IN_ALL:
-            raise UserError(f"Two metrics are called {min(twice)}: rename one.")
+        if wrong := twice - _EQUAL_IN_ALL:
+            raise UserError(f"Two metrics are called {min(wrong)}: rename one.")
         self._total_loss = total_loss(
             [
                 (self._likelihood.loss, generator_weight),

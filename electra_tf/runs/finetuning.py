@@ -80,6 +80,10 @@ _FEWEST_TO_SEARCH = 50
 
 def main(config: FinetuneConfig) -> int:
     """Runs the command; the exit code is an error if every seed failed."""
+    unread = _NOT_FROZEN if config.run.init == "random" else (*_NOT_FROZEN, "seeds")
+    unused = [name for name in unread if name in config.given]
+    if config.run.frozen and unused:
+        cli.say(f"warning: --frozen does not use --{', --'.join(unused)}")
     report = run(with_recipe(config, cli.say), cli.say)
     if report is None:
         return cli.STOPPED
@@ -112,9 +116,6 @@ def run(
     """
     began = time.monotonic()
     if config.run.frozen:
-        unread = _NOT_FROZEN if config.run.init == "random" else (*_NOT_FROZEN, "seeds")
-        if unused := [name for name in unread if name in config.given]:
-            log(f"warning: --frozen does not use --{', --'.join(unused)}")
         return probe(read(config, log, task), log)
     if config.search.search:
         config = searched(config, log, task)

@@ -252,9 +252,9 @@ TASKS: dict[str, TaskRow] = {
 }
 
 
-# Minimum number of training examples to tune a threshold on a tenth of them.
 # A larger share of unknown tokens gets a warning.
 _MANY_UNKNOWN = 0.01
+# Minimum number of training examples to tune a threshold on a tenth of them.
 _FEWEST_TO_TUNE = 100
 
 

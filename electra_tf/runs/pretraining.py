@@ -152,6 +152,9 @@ def prepare(
     may_differ = [*paths, "versions.*", "commit", "written"]
 
     # Checks without data come first: building the data can take hours.
+    if "objective_class" not in folder.settings:
+        # A run of an older version.
+        may_differ.append("objective_class")
     more = callbacks.named_callbacks(config.run.callback)
     if starts_anew:
         _check_inputs(config, folder)

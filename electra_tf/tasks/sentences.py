@@ -158,7 +158,7 @@ class SentenceSource:
             "and --tag_column. For one word per line, rename it to .conll and delete "
             "the header, if any."
         )
-        is_plain = paths.suffix(path) != ".jsonl"
+        is_plain = paths.suffix(path) not in (".json", ".jsonl")
         is_number = re.fullmatch("-?[0-9]+", self.word_column)
         header = read_text(path).partition("\n")[0]
         if (

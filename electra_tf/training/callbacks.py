@@ -349,10 +349,13 @@ class CheckpointEvery(StepCallback):
         """Saves the final state and restores the signal handlers."""
         is_restored = False
         if hasattr(self.model, "step") and not self.model.stop_training:
-            # A callback may have restored earlier weights, and the count with them.
             count = self.step - self._before
-            is_restored = int(self.model.step.numpy()) != count
-            self.model.step.assign(count)
+            # Keras reports executions of several steps inexactly.
+            is_exact = getattr(self.model, "steps_per_execution", 1) == 1
+            # A callback may have restored earlier weights, and the count with them.
+            is_restored = is_exact and int(self.model.step.numpy()) < count
+            if is_restored:
+                self.model.step.assign(count)
         if self.step > self._saved or is_restored:
             self._save(self.step, {})
         self.stop.remove()

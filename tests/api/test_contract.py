@@ -346,7 +346,7 @@ def test_a_loss_of_probabilities_is_refused(preset, loss):
 @pytest.mark.parametrize(
     "metric",
     [
-        *("accuracy", "binary_accuracy", "AUC", keras.metrics.BinaryAccuracy()),
+        *("acc", "accuracy", "binary_accuracy", "AUC", keras.metrics.BinaryAccuracy()),
         *(keras.metrics.AUC(), keras.metrics.Precision()),
         *(keras.metrics.PrecisionAtRecall(0.8), keras.metrics.BinaryCrossentropy()),
     ],
@@ -370,13 +370,13 @@ def test_metrics_of_words_are_those_of_any_batches(preset):
     model = make("TokenClassifier", preset, seed=1)
     texts, tags = ["good", "the movie is very very good"], ["I-X", "O O O O O O"]
     accuracy = keras.metrics.SparseCategoricalAccuracy(name="unweighted")
-    options = {"metrics": [accuracy], "weighted_metrics": ["accuracy"]}
+    options = {"metrics": [accuracy, "acc"], "weighted_metrics": ["accuracy"]}
     model.compile("sgd", model.loss, run_eagerly=True, **options)
     given = [tag for row in model.predict(texts) for tag in row["tags"]]
     right = np.array(given) == " ".join(tags).split()
     for size in (1, 2):
         scores = model.evaluate(texts, tags, size, verbose=0, return_dict=True)
-        for name in ("accuracy", "unweighted"):
+        for name in ("acc", "accuracy", "unweighted"):
             assert scores[name] == pytest.approx(np.mean(right))
 
 

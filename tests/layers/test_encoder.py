@@ -121,6 +121,13 @@ def test_frozen_blocks_stay_frozen(tmp_path):
         trained = [v.path for v in each.variables if v.trainable]
         assert len(trained) == 12
         assert all("/layer_1/" in path for path in trained)
+    encoder = make()
+    encoder.trainable = False
+    encoder.embeddings.trainable = True
+    copy = TextEncoder.from_config(encoder.get_config())
+    for each in (encoder, copy):
+        assert sum(v.trainable for v in each.variables) == 5
+    assert not any(v.trainable for v in make(trainable=False).variables)
 
 
 def test_projection_is_glorot_uniform():

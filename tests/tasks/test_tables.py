@@ -113,7 +113,7 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.tsv", b"\xef\xbb\xbf\r\n", "the file is empty"),
         ("a.csv", "text;label\nt;x\n", "'text;label' seems .* by semicolons"),
         ("a.csv", "text;label\nt, u;x\n", "separated by semicolons.*by commas"),
-        ("a.csv", "text\tlabel\nt\tx\n", "separated by tabs.*Convert the file"),
+        ("a.csv", "text\tlabel\nt\tx\n", "separated by tabs.*Save it as"),
         ("a.tsv", "text,label\nt,x\n", "separated by commas.*by tabs"),
         ("a.csv", "text,label\n", "a header but no rows"),
         ("a.csv", b"text,label\ncaf\xe9,x\n", r"not UTF-8 at byte 14 \(line 2\)"),
