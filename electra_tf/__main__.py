@@ -55,7 +55,7 @@ COMMANDS = {
     ),
     "compare": Command(
         "Runs systems at equal FLOPs, probes their encoders, and tests differences",
-        f"{_CONFIG}.comparison:CompareConfig",
+        f"{_CONFIG}.commands:CompareConfig",
         "electra_tf.comparison.compare:run",
     ),
     "convert": Command(

@@ -3,13 +3,11 @@
 Letters: N texts, R rows, S sequence, C labels, D hidden size.
 """
 
-import contextlib
 import dataclasses
 import functools
-import itertools
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,15 +17,12 @@ import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.api import presets
+from electra_tf.api.inputs import Preprocessor, TextInputs, check_labeled, split
 from electra_tf.api.labels import LabelLookup
 from electra_tf.api.texts import (
     SentenceVectors,
     batch_count,
     checked_batch_size,
-    column_of,
-    columns_of,
-    elements,
-    first_element,
     is_batched,
     sliced,
 )
@@ -38,26 +33,23 @@ from electra_tf.config.finetuning import (
     RecipeConfig,
 )
 from electra_tf.data.paths import suffix
-from electra_tf.data.tokenizer import WordPiece, string_tensor
+from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.features import ENCODER_INPUTS
 from electra_tf.folders import models
-from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
+from electra_tf.folders.finetuning import MODEL, FinetuningFolder
 from electra_tf.folders.pretraining import completion
-from electra_tf.folders.settings import CONFIG
+from electra_tf.folders.settings import CONFIG, TASK
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import glue, saved
-from electra_tf.tasks.base import Rows, Task
 from electra_tf.tasks.batching import (
     Outputs,
     TrainingOrder,
     bucket_lengths,
-    make_batch,
     training_dataset,
 )
 from electra_tf.tasks.heads import TaskModel
@@ -65,7 +57,6 @@ from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 
-Columns = dict[str, list[str]]
 # Settings of a recipe that the encoder and the head do not have.
 _TRAINING = ("adam_bias_correction", "head_init", "layerwise_decay", "learning_rate")
 _OF_MODELS = (*_TRAINING, "attention_dropout", "dropout", "head_dropout", "pooling")
@@ -121,40 +112,6 @@ def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     return load_or_build
 
 
-class Preprocessor:
-    """Tokenizes and packs texts into the inputs of a task model.
-
-    Training, evaluation, prediction and the SavedModel share it.
-    """
-
-    def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
-        self.task = task
-        self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
-        self.text_names = tuple(task.text_names)
-        # Whether a text may be a list of words.
-        self.reads_words = task.kind == "tagging"
-
-    def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
-        """Returns input_ids, input_mask and segment_ids, int32 [R, S]."""
-        columns = self.columns(texts).items()
-        tensors = {name: string_tensor(column) for name, column in columns}
-        inputs = self.task.serving_inputs(
-            self.tokenizer, self.max_seq_length, **tensors
-        )
-        return {name: inputs[name] for name in ENCODER_INPUTS}
-
-    def columns(self, texts: Any) -> Columns:
-        """Returns one list of strings per text input; see ``columns_of``."""
-        return columns_of(texts, self.text_names, words=self.reads_words)
-
-    def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
-        """Featurizes examples of the task."""
-        return self.task.featurize(
-            examples, self.tokenizer, self.max_seq_length, training=training
-        )
-
-
 @keras.saving.register_keras_serializable(package="electra_tf")
 class PercentAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """Accuracy in percent, the unit of all scores of this library."""
@@ -164,7 +121,7 @@ class PercentAccuracy(keras.metrics.SparseCategoricalAccuracy):
         return 100 * super().result()
 
 
-class TextModel(TaskModel):
+class TextModel(TextInputs, TaskModel):
     """Base class of the three public models: a task model that takes texts.
 
     The training, evaluation and prediction methods of Keras preprocess texts first.
@@ -442,188 +399,6 @@ class TextModel(TaskModel):
             )
         return super().__call__(*args, **kwargs)
 
-    # Input.
-
-    def preprocess(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        batch_size: int | None = None,
-        *,
-        shuffle: bool = False,
-    ) -> tf.data.Dataset:
-        """Returns a dataset of batches: inputs, or (inputs, targets[, weights]).
-
-        ``x`` is a list, array or Series of strings, a DataFrame or a dictionary of
-        columns. If the model reads several texts, rows of a list are tuples or
-        dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
-        or generator of batches with labels. A dataset that this method returned is
-        passed through.
-
-        Raises:
-            ValueError: if texts or labels are invalid, or the dataset is not batched.
-        """
-        if not is_batched(x):
-            rows = self._rows(x, y, sample_weight)
-            return self._dataset_of(rows, batch_size, shuffle=shuffle)
-        if y is not None or sample_weight is not None or batch_size is not None:
-            raise UserError(
-                "A dataset or generator has batches with labels and weights inside: "
-                "leave out y, sample_weight and batch_size."
-            )
-        spec = getattr(x, "element_spec", None)
-        inputs = spec[0] if isinstance(spec, tuple) else spec
-        if isinstance(inputs, Mapping) and "input_ids" in inputs:
-            return x
-        first = first_element(x)
-        if first is None:
-            raise UserError("The dataset has no texts.")
-        lacks = [part is None for part in first]
-        if isinstance(x, Iterator):
-            x = itertools.chain([first], x)
-
-        def batches() -> Iterator[Any]:
-            for element in elements(x, shuffle=shuffle):
-                if [part is None for part in element] != lacks:
-                    raise UserError(
-                        "Some batches have labels or sample weights, and others not."
-                    )
-                rows = self._rows(*element)
-                if len(rows):
-                    yield self._batch(rows)
-
-        # Batches of questions without usable answers are skipped.
-        is_exact = self._task.kind != "question_answering"
-        count = batch_count(x) if is_exact else None
-        return self._dataset(batches, self._rows(*first), count)
-
-    def _dataset_of(
-        self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
-    ) -> tf.data.Dataset:
-        """Returns batches of rows."""
-        size = checked_batch_size(batch_size)
-        if not len(rows):
-            raise UserError(
-                "No text can be trained on: every answer lacks tokens. Check the data, "
-                "and the vocabulary."
-            )
-        random = np.random.default_rng([self.seed, self._updates])
-
-        def batches() -> Iterator[Any]:
-            order = np.arange(len(rows))
-            if shuffle:
-                random.shuffle(order)
-            for start in range(0, len(order), size):
-                yield self._batch(rows, order[start : start + size])
-
-        return self._dataset(batches, rows, -(-len(rows) // size))
-
-    @property
-    def _updates(self) -> int:
-        """Number of updates since the model was compiled."""
-        return 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
-
-    def _dataset(
-        self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
-    ) -> tf.data.Dataset:
-        """Wraps a generator of ``count`` batches with the structure of ``rows``."""
-        specs = tf.nest.map_structure(
-            lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
-            self._batch(rows, np.arange(min(len(rows), 1))),
-        )
-
-        def guarded() -> Iterator[Any]:
-            try:
-                yield from batches()
-            except Exception as error:
-                # TensorFlow replaces the exception by a long error text.
-                self._error = error
-                raise
-
-        data = tf.data.Dataset.from_generator(guarded, output_signature=specs)
-        if count is not None:
-            data = data.apply(tf.data.experimental.assert_cardinality(count))
-        return data.prefetch(2)
-
-    @contextlib.contextmanager
-    def _own_errors(self) -> Iterator[None]:
-        """Raises the error of a generator of batches instead of TensorFlow's."""
-        self._error = None
-        try:
-            yield
-        except (tf.errors.OpError, StopIteration):
-            if self._error is None:
-                raise
-            raise self._error from None
-
-    def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
-        """Returns the feature rows of texts, with labels and weights if given."""
-        columns = self.preprocessor.columns(x)
-        size = len(columns[self.text_names[0]])
-        if not size:
-            raise UserError("There are no texts.")
-        labels = None if y is None else self._labels_of(y)
-        weights = None
-        if sample_weight is not None:
-            weights = column_of(sample_weight, "sample_weight")
-            try:
-                weights = np.array(weights, np.float32)
-            except (TypeError, ValueError):
-                weights = np.array(np.nan)
-            if weights.ndim != 1 or not np.all(np.isfinite(weights)):
-                raise UserError(
-                    "sample_weight must be one finite number for each text."
-                )
-            if labels is None:
-                raise UserError("sample_weight needs labels.")
-        for name, values in (("labels", labels), ("weights", weights)):
-            if values is not None and len(values) != size:
-                raise UserError(f"{size} texts, but {len(values)} {name}.")
-        rows = self._featurize(columns, labels)
-        if weights is None:
-            return rows
-        own, weights = rows.weights, weights[rows.example]
-        if isinstance(own, np.ndarray):
-            weights *= own
-        elif own is not None:
-            # Ragged: one weight per token.
-            values = own.values * np.repeat(weights, own.lengths)
-            weights = dataclasses.replace(own, values=values)
-        return dataclasses.replace(rows, weights=weights)
-
-    def _labels_of(self, y: Any) -> list[Any]:
-        """Returns one label per text."""
-        return column_of(y, "labels")
-
-    def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
-        raise NotImplementedError
-
-    def _batch(self, rows: Rows, chosen: np.ndarray | None = None) -> Any:
-        """Returns the inputs, targets and weights of the chosen rows (default: all)."""
-        chosen = np.arange(len(rows)) if chosen is None else chosen
-        length = int(rows.lengths[chosen].max(initial=1))
-        if rows.targets:
-            # Four lengths only: the training step compiles once per length.
-            step = -(-self.max_seq_length // 4)
-            length = min(-(-length // step) * step, self.max_seq_length)
-        return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
-
-    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
-        """Returns inputs, targets and weights of texts as one batch."""
-        if isinstance(x, Mapping) and "input_ids" in x:
-            return x, y, sample_weight
-        if is_batched(x):
-            raise UserError("A single batch is needed, not a dataset or a generator.")
-        batch = self._batch(self._rows(x, y, sample_weight))
-        return keras.utils.unpack_x_y_sample_weight(batch)
-
-    def _labeled_batch(self, method: str, *data: Any) -> tuple:
-        batch = self._one_batch(*data)
-        if batch[1] is None:
-            raise UserError(f"{method} needs labels: give y.")
-        return batch
-
     def _check_loss(self) -> None:
         """Raises ValueError for a loss or metric of probabilities."""
         compiled = self._compile_metrics
@@ -661,35 +436,6 @@ class TextModel(TaskModel):
                     "metric of logits, such as keras.metrics.AUC(from_logits=True) or "
                     "keras.metrics.BinaryAccuracy(threshold=0.0)."
                 )
-
-    def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
-        """Returns a function that multiplies the weights of a batch by the class's.
-
-        Unlike Keras, it accepts batches with weights, such as batches of windows.
-        """
-        if self._task.kind != "classification":
-            raise UserError(
-                f"class_weight is for classification, not {self._task.kind}."
-            )
-        if not hasattr(class_weight, "items"):
-            raise UserError(
-                f"class_weight is {class_weight!r:.100}; give a dictionary of label to "
-                f"weight, such as {{{self.labels[0]!r}: 2.0}}."
-            )
-        weights = np.ones([len(self.labels)], np.float32)
-        for label, weight in class_weight.items():
-            try:
-                weights[self._lookup.index(label, 0)] = weight
-            except ValueError as error:
-                raise UserError(f"class_weight: {error}") from error
-        if not np.all(np.isfinite(weights)):
-            raise UserError("class_weight must have a finite number for each label.")
-
-        def weigh(x: Any, y: tf.Tensor, sample_weight: Any = None) -> tuple:
-            own = 1.0 if sample_weight is None else sample_weight
-            return x, y, tf.gather(weights, y) * own
-
-        return weigh
 
     # Keras's methods.
 
@@ -749,7 +495,7 @@ class TextModel(TaskModel):
         else:
             rows = self._rows(x, y, sample_weight)
             if validation_split and validation_data is None:
-                rows, held_out = _split(rows, validation_split)
+                rows, held_out = split(rows, validation_split)
                 validation_data = self._dataset_of(held_out, validation_size)
             count = self.seed_generator.state.numpy()[1]
             is_new = self._has_new_head and self.head.trainable and not count
@@ -782,11 +528,11 @@ class TextModel(TaskModel):
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = None if is_batched(values[0]) else validation_size
             validation_data = self.preprocess(*values, size)
-            _check_labeled(validation_data, "validation_data")
+            check_labeled(validation_data, "validation_data")
             if isinstance(values[0], Iterator) and not validation_steps:
                 # A generator is read once and evaluated after every epoch.
                 validation_data = validation_data.cache()
-        _check_labeled(dataset, "fit")
+        check_labeled(dataset, "fit")
         if class_weight is not None:
             dataset = dataset.map(self._weighing(class_weight))
         per_epoch = steps_per_epoch or batch_count(dataset) or batch_count(x)
@@ -894,7 +640,7 @@ class TextModel(TaskModel):
         # `fit` passes preprocessed validation data.
         if not kwargs.get("_use_cached_eval_dataset"):
             x = self.preprocess(x, y, sample_weight, batch_size)
-            _check_labeled(x, "evaluate")
+            check_labeled(x, "evaluate")
         with self._own_errors():
             return super().evaluate(
                 x,
@@ -976,25 +722,6 @@ class TextModel(TaskModel):
         loop.on_predict_end()
         return answers
 
-    def _columns(self, x: Any, size: int = 1, steps: int | None = None) -> Columns:
-        """Returns the texts of all batches, or of ``steps`` batches of ``size``."""
-        if not is_batched(x):
-            columns = self.preprocessor.columns(x)
-            end = None if steps is None else steps * size
-            return {name: column[:end] for name, column in columns.items()}
-        batches = [
-            self.preprocessor.columns(texts)
-            for texts, *_ in itertools.islice(elements(x), steps)
-        ]
-        return {name: [t for b in batches for t in b[name]] for name in self.text_names}
-
-    def _outputs(
-        self, columns: Columns, batch_size: int | None
-    ) -> tuple[list[Any], Rows]:
-        """Returns the outputs of the head by feature row, and the rows."""
-        rows = self._featurize(columns, None)
-        return Outputs(self, checked_batch_size(batch_size))(rows), rows
-
     def encode(
         self,
         texts: Any,
@@ -1072,20 +799,6 @@ class TextModel(TaskModel):
         return others[format](self, self._task, path, precision or "float32")
 
 
-def _split(rows: Rows, share: float) -> tuple[Rows, Rows]:
-    """Splits off a share of the texts, the last ones."""
-    texts = np.unique(rows.example)
-    cut = int(len(texts) * (1 - share))
-    if not 0 < cut < len(texts):
-        raise UserError(
-            f"validation_split={share} of {len(texts)} texts leaves none to train on "
-            "or none to validate on."
-        )
-    is_held_out = rows.example >= texts[cut]
-    train, held_out = map(np.flatnonzero, (~is_held_out, is_held_out))
-    return rows.take(train), rows.take(held_out)
-
-
 def _is_text(value: Any) -> bool:
     """Returns True if a value holds strings, or is a table or a dataset."""
     if not hasattr(value, "dtype"):
@@ -1105,11 +818,6 @@ def _takes_probabilities(metric: Any) -> bool:
         return not metric._from_logits
     threshold = getattr(metric, "threshold", None)
     return 0.5 in getattr(metric, "thresholds", [threshold])
-
-
-def _check_labeled(dataset: tf.data.Dataset, method: str) -> None:
-    if not isinstance(dataset.element_spec, tuple):
-        raise UserError(f"{method} needs labels: give y, or batches with labels.")
 
 
 def _unscaled(optimizer: Any) -> Any:
@@ -1133,7 +841,11 @@ def load_text_model(path: Path) -> TextModel | None:
     ``path`` is a ``.keras`` file or a folder of ``folder_of``. See ``load`` for errors.
     """
     if path.suffix == models.KERAS and path.name != "encoder.keras":
-        hint = "Give the folder of the run, which has its vocabulary."
+        hint = (
+            "For the model of a run, give the run's folder, which has the vocabulary. "
+            "Register own losses and metrics (keras.saving), or leave them out with "
+            "keras.saving.load_model(path, compile=False)."
+        )
         return models.load(path, TextModel, hint, compile=True)
     return _of_run(path) if (path / TASK).is_file() else None
 

@@ -19,8 +19,9 @@ from electra_tf.api.texts import SentenceVectors, columns_of, sliced
 from electra_tf.config.commands import EvaluateConfig
 from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
-from electra_tf.folders.finetuning import MODEL, TASK
+from electra_tf.folders.finetuning import MODEL
 from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.folders.settings import TASK
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import ReplacedTokenDetector
 from electra_tf.serving.predictor import Predictor

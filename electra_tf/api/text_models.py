@@ -13,7 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.api.base import Columns, TextModel, restoring, with_recipe
+from electra_tf.api.base import TextModel, restoring, with_recipe
+from electra_tf.api.inputs import Columns
 from electra_tf.api.labels import label_names
 from electra_tf.api.texts import is_missing, named, plain, text_of
 from electra_tf.errors import UserError

@@ -17,7 +17,7 @@ from electra_tf.cli import Log
 from electra_tf.comparison import plan, report
 from electra_tf.comparison.plan import Job
 from electra_tf.comparison.store import Store, describe, identity, key
-from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.commands import CompareConfig
 from electra_tf.data.pools import cores
 from electra_tf.training.callbacks import GracefulStop
 

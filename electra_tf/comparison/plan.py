@@ -13,8 +13,7 @@ from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.comparison.store import ENCODER, END, Store
 from electra_tf.config import fields
-from electra_tf.config.commands import ScoreConfig
-from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.commands import CompareConfig, ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths

@@ -16,7 +16,13 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.pretraining import MODELS, RECIPE, PretrainingFolder
-from electra_tf.folders.settings import CONFIG, RESULTS, check_keeps, check_same
+from electra_tf.folders.settings import (
+    CONFIG,
+    RESULTS,
+    TASK,
+    check_keeps,
+    check_same,
+)
 from electra_tf.tasks import saved
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
@@ -31,7 +37,6 @@ ADAPTER = "adapter.lora.h5"
 SEARCHED = "search.json"
 SEARCHING = "search"
 SUBMISSION = "submission"
-TASK = "task.json"
 TENSORBOARD = "tensorboard"
 _LABELS, _VOCABULARY = "labels.txt", "vocab.txt"
 _SPLITS = {"dev", "eval", "test"}.union(*(row.files for row in ROWS.values()))

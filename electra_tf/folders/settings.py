@@ -10,6 +10,8 @@ from electra_tf import files
 from electra_tf.errors import UserError
 
 CONFIG, RESULTS = "config.json", "results.json"
+# Only fine-tuned models have it.
+TASK = "task.json"
 _ABSENT = "(absent)"
 # Flags of earlier versions without effect on results.
 _REMOVED = (

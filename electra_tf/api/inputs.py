@@ -1,0 +1,317 @@
+"""Preprocessing of texts, labels and weights into batches.
+
+Letters: N texts, R rows, S sequence, C labels.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.api.texts import (
+    batch_count,
+    checked_batch_size,
+    column_of,
+    columns_of,
+    elements,
+    first_element,
+    is_batched,
+)
+from electra_tf.data.tokenizer import WordPiece, string_tensor
+from electra_tf.errors import UserError
+from electra_tf.features import ENCODER_INPUTS
+from electra_tf.tasks.base import Rows, Task
+from electra_tf.tasks.batching import Outputs, make_batch
+
+Columns = dict[str, list[str]]
+
+
+class Preprocessor:
+    """Tokenizes and packs texts into the inputs of a task model.
+
+    Training, evaluation, prediction and the SavedModel share it.
+    """
+
+    def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
+        self.task = task
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.text_names = tuple(task.text_names)
+        # Whether a text may be a list of words.
+        self.reads_words = task.kind == "tagging"
+
+    def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
+        """Returns input_ids, input_mask and segment_ids, int32 [R, S]."""
+        columns = self.columns(texts).items()
+        tensors = {name: string_tensor(column) for name, column in columns}
+        inputs = self.task.serving_inputs(
+            self.tokenizer, self.max_seq_length, **tensors
+        )
+        return {name: inputs[name] for name in ENCODER_INPUTS}
+
+    def columns(self, texts: Any) -> Columns:
+        """Returns one list of strings per text input; see ``columns_of``."""
+        return columns_of(texts, self.text_names, words=self.reads_words)
+
+    def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
+        """Featurizes examples of the task."""
+        return self.task.featurize(
+            examples, self.tokenizer, self.max_seq_length, training=training
+        )
+
+
+class TextInputs:
+    """The part of ``TextModel`` that makes batches of texts, labels and weights."""
+
+    def preprocess(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        batch_size: int | None = None,
+        *,
+        shuffle: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns a dataset of batches: inputs, or (inputs, targets[, weights]).
+
+        ``x`` is a list, array or Series of strings, a DataFrame or a dictionary of
+        columns. If the model reads several texts, rows of a list are tuples or
+        dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
+        or generator of batches with labels. A dataset that this method returned is
+        passed through.
+
+        Raises:
+            ValueError: if texts or labels are invalid, or the dataset is not batched.
+        """
+        if not is_batched(x):
+            rows = self._rows(x, y, sample_weight)
+            return self._dataset_of(rows, batch_size, shuffle=shuffle)
+        if y is not None or sample_weight is not None or batch_size is not None:
+            raise UserError(
+                "A dataset or generator has batches with labels and weights inside: "
+                "leave out y, sample_weight and batch_size."
+            )
+        spec = getattr(x, "element_spec", None)
+        inputs = spec[0] if isinstance(spec, tuple) else spec
+        if isinstance(inputs, Mapping) and "input_ids" in inputs:
+            return x
+        first = first_element(x)
+        if first is None:
+            raise UserError("The dataset has no texts.")
+        lacks = [part is None for part in first]
+        if isinstance(x, Iterator):
+            x = itertools.chain([first], x)
+
+        def batches() -> Iterator[Any]:
+            for element in elements(x, shuffle=shuffle):
+                if [part is None for part in element] != lacks:
+                    raise UserError(
+                        "Some batches have labels or sample weights, and others not."
+                    )
+                rows = self._rows(*element)
+                if len(rows):
+                    yield self._batch(rows)
+
+        # Batches of questions without usable answers are skipped.
+        is_exact = self._task.kind != "question_answering"
+        count = batch_count(x) if is_exact else None
+        return self._dataset(batches, self._rows(*first), count)
+
+    def _dataset_of(
+        self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
+    ) -> tf.data.Dataset:
+        """Returns batches of rows."""
+        size = checked_batch_size(batch_size)
+        if not len(rows):
+            raise UserError(
+                "No text can be trained on: every answer lacks tokens. Check the data, "
+                "and the vocabulary."
+            )
+        random = np.random.default_rng([self.seed, self._updates])
+
+        def batches() -> Iterator[Any]:
+            order = np.arange(len(rows))
+            if shuffle:
+                random.shuffle(order)
+            for start in range(0, len(order), size):
+                yield self._batch(rows, order[start : start + size])
+
+        return self._dataset(batches, rows, -(-len(rows) // size))
+
+    @property
+    def _updates(self) -> int:
+        """Number of updates since the model was compiled."""
+        return 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
+
+    def _dataset(
+        self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
+    ) -> tf.data.Dataset:
+        """Wraps a generator of ``count`` batches with the structure of ``rows``."""
+        specs = tf.nest.map_structure(
+            lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
+            self._batch(rows, np.arange(min(len(rows), 1))),
+        )
+
+        def guarded() -> Iterator[Any]:
+            try:
+                yield from batches()
+            except Exception as error:
+                # TensorFlow replaces the exception by a long error text.
+                self._error = error
+                raise
+
+        data = tf.data.Dataset.from_generator(guarded, output_signature=specs)
+        if count is not None:
+            data = data.apply(tf.data.experimental.assert_cardinality(count))
+        return data.prefetch(2)
+
+    @contextlib.contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Raises the error of a generator of batches instead of TensorFlow's."""
+        self._error = None
+        try:
+            yield
+        except (tf.errors.OpError, StopIteration):
+            if self._error is None:
+                raise
+            raise self._error from None
+
+    def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
+        """Returns the feature rows of texts, with labels and weights if given."""
+        columns = self.preprocessor.columns(x)
+        size = len(columns[self.text_names[0]])
+        if not size:
+            raise UserError("There are no texts.")
+        labels = None if y is None else self._labels_of(y)
+        weights = None
+        if sample_weight is not None:
+            weights = column_of(sample_weight, "sample_weight")
+            try:
+                weights = np.array(weights, np.float32)
+            except (TypeError, ValueError):
+                weights = np.array(np.nan)
+            if weights.ndim != 1 or not np.all(np.isfinite(weights)):
+                raise UserError(
+                    "sample_weight must be one finite number for each text."
+                )
+            if labels is None:
+                raise UserError("sample_weight needs labels.")
+        for name, values in (("labels", labels), ("weights", weights)):
+            if values is not None and len(values) != size:
+                raise UserError(f"{size} texts, but {len(values)} {name}.")
+        rows = self._featurize(columns, labels)
+        if weights is None:
+            return rows
+        own, weights = rows.weights, weights[rows.example]
+        if isinstance(own, np.ndarray):
+            weights *= own
+        elif own is not None:
+            # Ragged: one weight per token.
+            values = own.values * np.repeat(weights, own.lengths)
+            weights = dataclasses.replace(own, values=values)
+        return dataclasses.replace(rows, weights=weights)
+
+    def _labels_of(self, y: Any) -> list[Any]:
+        """Returns one label per text."""
+        return column_of(y, "labels")
+
+    def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
+        raise NotImplementedError
+
+    def _batch(self, rows: Rows, chosen: np.ndarray | None = None) -> Any:
+        """Returns the inputs, targets and weights of the chosen rows (default: all)."""
+        chosen = np.arange(len(rows)) if chosen is None else chosen
+        length = int(rows.lengths[chosen].max(initial=1))
+        if rows.targets:
+            # Four lengths only: the training step compiles once per length.
+            step = -(-self.max_seq_length // 4)
+            length = min(-(-length // step) * step, self.max_seq_length)
+        return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
+
+    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
+        """Returns inputs, targets and weights of texts as one batch."""
+        if isinstance(x, Mapping) and "input_ids" in x:
+            return x, y, sample_weight
+        if is_batched(x):
+            raise UserError("A single batch is needed, not a dataset or a generator.")
+        batch = self._batch(self._rows(x, y, sample_weight))
+        return keras.utils.unpack_x_y_sample_weight(batch)
+
+    def _labeled_batch(self, method: str, *data: Any) -> tuple:
+        batch = self._one_batch(*data)
+        if batch[1] is None:
+            raise UserError(f"{method} needs labels: give y.")
+        return batch
+
+    def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
+        """Returns a function that multiplies the weights of a batch by the class's.
+
+        Unlike Keras, it accepts batches with weights, such as batches of windows.
+        """
+        if self._task.kind != "classification":
+            raise UserError(
+                f"class_weight is for classification, not {self._task.kind}."
+            )
+        if not hasattr(class_weight, "items"):
+            raise UserError(
+                f"class_weight is {class_weight!r:.100}; give a dictionary of label to "
+                f"weight, such as {{{self.labels[0]!r}: 2.0}}."
+            )
+        weights = np.ones([len(self.labels)], np.float32)
+        for label, weight in class_weight.items():
+            try:
+                weights[self._lookup.index(label, 0)] = weight
+            except ValueError as error:
+                raise UserError(f"class_weight: {error}") from error
+        if not np.all(np.isfinite(weights)):
+            raise UserError("class_weight must have a finite number for each label.")
+
+        def weigh(x: Any, y: tf.Tensor, sample_weight: Any = None) -> tuple:
+            own = 1.0 if sample_weight is None else sample_weight
+            return x, y, tf.gather(weights, y) * own
+
+        return weigh
+
+    def _columns(self, x: Any, size: int = 1, steps: int | None = None) -> Columns:
+        """Returns the texts of all batches, or of ``steps`` batches of ``size``."""
+        if not is_batched(x):
+            columns = self.preprocessor.columns(x)
+            end = None if steps is None else steps * size
+            return {name: column[:end] for name, column in columns.items()}
+        batches = [
+            self.preprocessor.columns(texts)
+            for texts, *_ in itertools.islice(elements(x), steps)
+        ]
+        return {name: [t for b in batches for t in b[name]] for name in self.text_names}
+
+    def _outputs(
+        self, columns: Columns, batch_size: int | None
+    ) -> tuple[list[Any], Rows]:
+        """Returns the outputs of the head by feature row, and the rows."""
+        rows = self._featurize(columns, None)
+        return Outputs(self, checked_batch_size(batch_size))(rows), rows
+
+
+def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
+    """Splits off a share of the texts, the last ones."""
+    texts = np.unique(rows.example)
+    cut = int(len(texts) * (1 - share))
+    if not 0 < cut < len(texts):
+        raise UserError(
+            f"validation_split={share} of {len(texts)} texts leaves none to train on "
+            "or none to validate on."
+        )
+    is_held_out = rows.example >= texts[cut]
+    train, held_out = map(np.flatnonzero, (~is_held_out, is_held_out))
+    return rows.take(train), rows.take(held_out)
+
+
+def check_labeled(dataset: tf.data.Dataset, method: str) -> None:
+    """Raises ValueError unless the batches of a dataset have labels."""
+    if not isinstance(dataset.element_spec, tuple):
+        raise UserError(f"{method} needs labels: give y, or batches with labels.")
