@@ -79,10 +79,7 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
     """
     source = Source(str(path), generator=generator)
     folder = PretrainingFolder(named(path))
-    if (folder.path / "task.json").is_file():
-        raise UserError(
-            f"{path} is a fine-tuning run: give the pretraining run it started from."
-        )
+    folder.reject_fine_tuned("give the pretraining run it started from.")
     settings = folder.settings
     # Hugging Face and keras-hub also have a config.json.
     is_run = "config" in settings and not {"model_type", "class_name"} & {*settings}

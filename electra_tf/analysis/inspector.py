@@ -84,12 +84,11 @@ class Inspector:
                 f"No model at {folder}: --model must be the folder of a finished "
                 "pretraining run or of an imported checkpoint."
             )
-        if (self.folder / "task.json").is_file():
-            raise UserError(
-                f"{folder} holds a fine-tuning run: give the pretraining run it "
-                "started from, or use python -m electra_tf predict."
-            )
         self.home = PretrainingFolder(self.folder)
+        self.home.reject_fine_tuned(
+            "give the pretraining run it started from, or use python -m electra_tf "
+            "predict."
+        )
         self.flags = self.home.flags
         self.tokenizer = self.home.tokenizer(log)
         self.vocabulary = self.tokenizer.vocabulary

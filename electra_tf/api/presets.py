@@ -24,8 +24,8 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.folders.finetuning import TASK
 from electra_tf.folders.pretraining import PretrainingFolder, named
+from electra_tf.folders.settings import TASK
 from electra_tf.interop import convert, keras_hub, networks
 from electra_tf.interop.networks import Imported, Source
 from electra_tf.layers.encoder import TextEncoder
@@ -33,17 +33,17 @@ from electra_tf.runs import finetuning
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 
 PREPROCESSOR = "preprocessor.json"
+_PREPROCESSOR_NAME = "electra_tf>Preprocessor"
 # Arguments of a text model that preprocessor.json holds.
 _TEXT = ("lower_case", "strip_accents", "max_seq_length")
 
 
 def task_class(folder: str | os.PathLike) -> str:
     """Returns the class of a preset's task, or "" for other folders."""
-    if not (Path(folder) / PREPROCESSOR).is_file():
+    about = files.read_json(Path(folder) / PREPROCESSOR, {})
+    if about.get("registered_name") != _PREPROCESSOR_NAME:
         return ""
-    task = files.read_json(Path(folder) / TASK, {})
-    is_ours = str(task.get("registered_name", "")).startswith("electra_tf>")
-    return str(task.get("class_name", "")) if is_ours else ""
+    return str(files.read_json(Path(folder) / TASK, {}).get("class_name", ""))
 
 
 def save(model: TaskModel, tokenizer: WordPiece, folder: Path) -> None:
@@ -62,7 +62,7 @@ def save(model: TaskModel, tokenizer: WordPiece, folder: Path) -> None:
     task.pop("compile_config", None)
     del task["config"]["vocabulary"]
     text = {name: task["config"].pop(name) for name in _TEXT}
-    preprocessor = {"registered_name": "electra_tf>Preprocessor", "config": text}
+    preprocessor = {"registered_name": _PREPROCESSOR_NAME, "config": text}
     with files.replacing(folder) as part:
         part.mkdir()
         keras_hub.write(part, backbone)

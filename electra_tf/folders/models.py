@@ -268,7 +268,7 @@ def load(
     except Exception as error:  # Keras raises errors of any type.
         message = reason(error)[:300]
         raise UserError(
-            f"{path} cannot be loaded as a Keras model ({message}). {hint}".rstrip()
+            f"{path} cannot be loaded as a {kind.__name__} ({message}). {hint}".rstrip()
         ) from error
 
 

@@ -28,7 +28,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.models import Model
-from electra_tf.folders.settings import CONFIG, check_keeps, check_same
+from electra_tf.folders.settings import CONFIG, TASK, check_keeps, check_same
 from electra_tf.training.sinks import EVAL_PREFIX
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ class PretrainingFolder:
         known = {name: hint for name, hint in hints if name in flags}
         files.check_shape(flags, known, f"{self.path / CONFIG} is damaged: config")
         return flags
+
+    def reject_fine_tuned(self, advice: str) -> None:
+        """Raises ValueError, with advice, if the folder holds a fine-tuned model."""
+        if (self.path / TASK).is_file():
+            raise UserError(f"{self.path} holds a fine-tuned model: {advice}")
 
     @property
     def trained_length(self) -> int | None:

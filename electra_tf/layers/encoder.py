@@ -18,7 +18,7 @@ from electra_tf.features import (
     tensor_specs,
 )
 from electra_tf.layers.embeddings import TextEmbedding
-from electra_tf.layers.lora import LoraModel
+from electra_tf.layers.lora import LoraModel, train_factors
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.quantization import check_without_lora
 from electra_tf.layers.randomness import known_shape, split_seed
@@ -150,8 +150,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         keras.Model.trainable.fset(self, value)
         if self.lora_rank:
             # Keras sets the attribute of all variables.
-            for variable in self.weights:
-                variable.trainable = value and "_lora_" in variable.name
+            train_factors(self.weights, value)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, LoRA's rank and frozen blocks.
@@ -162,11 +161,8 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         blocks = enumerate(self.transformer.blocks)
         others = [n for n, block in blocks if block.trainable != self.trainable]
         # Absent by default, as in older files.
-        more = {"lora_rank": self.lora_rank}
-        if self.trainable:
-            more["frozen_blocks"] = others
-        elif not self.lora_rank:
-            more["trained_blocks"] = others
+        name = "frozen_blocks" if self.trainable else "trained_blocks"
+        more = {"lora_rank": self.lora_rank, name: others}
         return config | {name: value for name, value in more.items() if value}
 
     @classmethod

@@ -4,6 +4,7 @@ A kernel W [D, F] with factors A [D, r] and B [r, F] multiplies by W + A B.
 """
 
 import os
+from collections.abc import Iterable
 from typing import Self
 
 import h5py
@@ -15,6 +16,16 @@ from electra_tf.layers.serialization import fresh_copy
 from electra_tf.layers.weights import check_positive
 
 _SUFFIX = ".lora.h5"
+
+
+def train_factors(weights: Iterable[keras.Variable], value: bool) -> None:
+    """Sets ``trainable`` of LoRA's factors to ``value``, and freezes other weights."""
+    for variable in weights:
+        variable.trainable = value and _is_factor(variable)
+
+
+def _is_factor(variable: keras.Variable) -> bool:
+    return "_lora_" in variable.name
 
 
 class LoraModel:
@@ -75,19 +86,24 @@ class LoraModel:
         return copy
 
     def save_lora_weights(self, filepath: str | os.PathLike) -> None:
-        """Saves the trainable weights, which are the factors and the task's head.
+        """Saves the factors and the task's head.
 
-        Raises ValueError without LoRA, if it is frozen, or if the name does not end
-        with ``.lora.h5``.
+        Raises ValueError without LoRA, if other weights are trained, or if the name
+        does not end with ``.lora.h5``.
         """
-        rank = getattr(self, "encoder", self).lora_rank
+        encoder = getattr(self, "encoder", self)
+        rank = encoder.lora_rank
         if not rank:
             raise UserError("The model has no LoRA weights: call enable_lora(rank).")
         if not str(filepath).endswith(_SUFFIX):
             raise UserError(f"{filepath}: the name must end with {_SUFFIX}.")
+        trained = [v for v in encoder.weights if v.trainable]
+        if others := [v.path for v in trained if not _is_factor(v)]:
+            raise UserError(
+                f"{others[0]} is trained, and the file has only LoRA's factors and the "
+                "head: freeze it before training, or save the whole model."
+            )
         own = self._lora_weights()
-        if not any("_lora_" in name for name in own):
-            raise UserError("The LoRA weights are frozen: set trainable=True to save.")
         with h5py.File(filepath, "w") as file:
             file["lora/rank"] = rank
             file["lora"].attrs["labels"] = list(getattr(self, "labels", ()))
@@ -133,8 +149,8 @@ class LoraModel:
             variable.assign(arrays[name])
 
     def _lora_weights(self) -> dict[str, keras.Variable]:
+        """Returns the factors and the head's weights, trained or frozen, by name."""
+        encoder = {id(v) for v in getattr(self, "encoder", self).weights}
+        own = [v for v in self.weights if _is_factor(v) or id(v) not in encoder]
         # Numbered as in keras-hub, because names are not unique.
-        return {
-            f"lora/{number}/{variable.name}": variable
-            for number, variable in enumerate(self.trainable_variables)
-        }
+        return {f"lora/{number}/{v.name}": v for number, v in enumerate(own)}

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from electra_tf.layers import fused, packing, plain, weights
 from electra_tf.layers.compilation import traced_for_all
+from electra_tf.layers.lora import train_factors
 from electra_tf.layers.quantization import QuantizableLayer, QuantizationInConfig
 from electra_tf.layers.randomness import (
     check_rate,
@@ -107,6 +108,13 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
         self.num_heads = num_heads
         self._activate = plain.choose("activation", self.activation)
         self._score_penalty = plain.choose("direction", self.direction)
+
+    @keras.layers.Layer.trainable.setter
+    def trainable(self, value: bool) -> None:
+        """Trains or freezes the block; with LoRA, only its factors are trained."""
+        keras.layers.Layer.trainable.fset(self, value)
+        if any(hasattr(variable, "lora") for variable in self.weights):
+            train_factors(self.weights, value)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         size = hidden_shape[-1]

@@ -107,6 +107,15 @@ def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
     return product + tf.matmul(tf.matmul(inputs, a), b)
 
 
+def linear(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Returns inputs [..., D] times kernel [D, F] plus bias, in float32.
+
+    The last product before a loss is float32 under every dtype policy.
+    """
+    inputs, kernel, bias = (tf.cast(x, tf.float32) for x in (inputs, kernel, bias))
+    return tf.tensordot(inputs, kernel, 1) + bias
+
+
 def copy_own_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
     """Copies a layer's own variables, without the variables of sublayers."""
     values: dict = {}

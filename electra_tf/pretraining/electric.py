@@ -100,7 +100,9 @@ class TwoTowerGenerator(Generator):
         self.left = left
         self.right = right
         self.special_ids = tuple(special_ids)
-        self.head = MaskedLMHead(left.embeddings, name="masked_lm_head")
+        self.head = MaskedLMHead(
+            left.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
+        )
         self.head.build((None, None, left.hidden_size + right.hidden_size))
         self.built = True
 

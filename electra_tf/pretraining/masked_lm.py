@@ -100,7 +100,9 @@ class MaskedLM(Generator):
     def __init__(self, encoder: TextEncoder, **kwargs):
         super().__init__(**kwargs)
         self.encoder = encoder
-        self.head = MaskedLMHead(encoder.embeddings, name="masked_lm_head")
+        self.head = MaskedLMHead(
+            encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
+        )
         self.head.build((None, None, encoder.hidden_size))
         self.built = True
 

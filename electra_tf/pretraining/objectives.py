@@ -22,16 +22,10 @@ from electra_tf.layers import (
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
-from electra_tf.layers.weights import add_dense, copy_own_weights
+from electra_tf.layers.weights import add_dense, copy_own_weights, linear
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.metrics import BucketAUC, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
-
-
-def _one_unit(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Returns the logits [R] of a linear unit on rows [R, D], all in float32."""
-    logits = tf.matmul(tf.cast(rows, tf.float32), tf.cast(kernel, tf.float32))
-    return tf.squeeze(logits + tf.cast(bias, tf.float32), axis=-1)
 
 
 class Objective(Serializable, keras.layers.Layer):
@@ -167,7 +161,9 @@ class ReplacedTokenDetection(Objective):
         self._replaceable_auc = BucketAUC(name="replaceable_auc")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        self.head = ReplacedTokenHead(hidden_shape[-1], name="replaced_token_head")
+        self.head = ReplacedTokenHead(
+            hidden_shape[-1], dtype=self.dtype_policy, name="replaced_token_head"
+        )
         self.head.build(hidden_shape)
 
     @property
@@ -278,7 +274,7 @@ class SentenceDetection(Objective):
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
     ) -> tf.Tensor:
         """Returns sentence_logits [B] float32 of hidden [B, S, D]; > 0 is corrupted."""
-        return _one_unit(hidden[:, 0], self.kernel, self.bias)
+        return linear(hidden[:, 0], self.kernel, self.bias)[..., 0]
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
@@ -327,7 +323,7 @@ class JointObjective(Objective):
 
     @property
     def learns_from_samples(self) -> bool:
-        """Whether one of the objectives does."""
+        """True if the samples of one objective must come from the training pass."""
         return self.first.learns_from_samples or self.second.learns_from_samples
 
     @property
@@ -371,7 +367,9 @@ class _TokenObjective(Objective):
         self._corrected = TokenMean(name="corrected_accuracy")
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        self.head = MaskedLMHead(self.embeddings, name="token_head")
+        self.head = MaskedLMHead(
+            self.embeddings, dtype=self.dtype_policy, name="token_head"
+        )
         self.head.build(hidden_shape)
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
@@ -530,7 +528,7 @@ class CopyingTokenPrediction(_TokenObjective):
     def _gate(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns the logits [R] of copying."""
         rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
-        return _one_unit(rows, self.gate_kernel, self.gate_bias)
+        return linear(rows, self.gate_kernel, self.gate_bias)[..., 0]
 
     def _logit(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Returns the logit [R] of one token per row."""

@@ -138,10 +138,11 @@ def prepare(
             f"--gradient_accumulation_steps={run.gradient_accumulation_steps} times "
             f"{replicas} devices."
         )
+    folder = PretrainingFolder(Path(config.run.model_dir))
+    folder.reject_fine_tuned("set --model_dir to another folder.")
     config = warm_start.completed(config, log)
     for warning in validation.warnings(config).values():
         log(f"warning: {warning}")
-    folder = PretrainingFolder(Path(config.run.model_dir))
     data_dir = None
     if not config.data.records:
         data_dir = Path(config.data.data_dir or folder.path / layout.DATA)

@@ -41,6 +41,7 @@ def load(config: ScoreConfig, log: Log) -> tuple[str, keras.Model, WordPiece]:
     OSError if the model is missing.
     """
     folder, method = PretrainingFolder(named(config.model)), config.method
+    folder.reject_fine_tuned("give the pretraining run it started from.")
     tokenizer = folder.tokenizer(log)
     is_masked = method == "masked_lm"
     is_masked |= method == "auto" and not folder.has_model("discriminator")

@@ -66,6 +66,10 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
     if not config.run.init_from:
         return config
     homes = [_home(config.run.init_from)]
+    homes[0].reject_fine_tuned(
+        "convert its encoder first (python -m electra_tf convert --only=discriminator) "
+        "and set --init_from to the result."
+    )
     if not config.run.overwrite:
         # A resumed run does not need the other run.
         homes.append(PretrainingFolder(Path(config.run.model_dir)))

@@ -20,7 +20,7 @@ from electra_tf.layers.plain import gelu
 from electra_tf.layers.quantization import modes
 from electra_tf.layers.replicas import DistributedFit, seed_of_rows
 from electra_tf.layers.serialization import Serializable, fresh_copy
-from electra_tf.layers.weights import add_dense
+from electra_tf.layers.weights import add_dense, linear
 
 Tensors = dict[str, tf.Tensor]
 
@@ -104,7 +104,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         if self.pooling == "cls":
             return hidden[:, 0]
         if self.pooling == "layers":
-            shares = tf.unstack(tf.nn.softmax(tf.convert_to_tensor(self.mixture)))
+            shares = tf.unstack(tf.nn.softmax(tf.cast(self.mixture, tf.float32)))
             parts = zip(shares, hidden, strict=True)
             hidden = tf.add_n([share * tf.cast(h, tf.float32) for share, h in parts])
         return mean_over_tokens(hidden, inputs)
@@ -128,9 +128,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
     ) -> tf.Tensor:
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
-        # float32 under every dtype policy: the last product before the loss.
-        logits = tf.tensordot(tf.cast(vectors, tf.float32), self.kernel, 1)
-        return logits + self.bias
+        return linear(vectors, self.kernel, self.bias)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -151,8 +149,8 @@ class HiddenClassificationHead(ClassificationHead):
     ) -> tf.Tensor:
         seeds = [None, None] if seed is None else split_seed(seed, 2)
         vectors = self.dropout_layer(vectors, training=training, seed=seeds[0])
-        vectors = tf.tensordot(tf.cast(vectors, tf.float32), self.hidden_kernel, 1)
-        return super()._logits(gelu(vectors + self.hidden_bias), training, seeds[1])
+        vectors = gelu(linear(vectors, self.hidden_kernel, self.hidden_bias))
+        return super()._logits(vectors, training, seeds[1])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

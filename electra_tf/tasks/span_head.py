@@ -16,7 +16,7 @@ import tensorflow as tf
 from electra_tf.layers.plain import gelu
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
-from electra_tf.layers.weights import add_dense
+from electra_tf.layers.weights import add_dense, linear
 from electra_tf.tasks.heads import Tensors
 
 # Added to logits of positions that cannot be answers, as in the original code.
@@ -106,12 +106,12 @@ class SpanHead(Serializable, keras.layers.Layer):
         allowed = tf.cast(inputs["input_mask"] * inputs["segment_ids"], tf.float32)
         allowed = tf.concat([tf.ones_like(allowed[:, :1]), allowed[:, 1:]], axis=1)
         forbidden = FORBIDDEN * (1.0 - allowed)  # [B, S]
-        start_logits = _dense(hidden, self.start)[..., 0] + forbidden
+        start_logits = linear(hidden, *self.start)[..., 0] + forbidden
         outputs = {}
         if self.answerability:
             expected = tf.einsum("bs,bsd->bd", tf.nn.softmax(start_logits), hidden)
             vector = tf.concat([hidden[:, 0], expected], axis=-1)
-            null_logits = _dense(gelu(_dense(vector, self.null_hidden)), self.null)
+            null_logits = linear(gelu(linear(vector, *self.null_hidden)), *self.null)
             outputs["null_logits"] = null_logits[..., 0]
         if "start_positions" in inputs:
             starts = inputs["start_positions"][:, tf.newaxis]
@@ -133,10 +133,10 @@ class SpanHead(Serializable, keras.layers.Layer):
     def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Maps hidden [B, S, D] and starts, int32 [B, K], to end logits [B, K, S]."""
         kernel, bias = self.end_hidden
-        start_kernel, end_kernel = tf.split(tf.convert_to_tensor(kernel), 2)
+        start_kernel, end_kernel = tf.split(tf.cast(kernel, tf.float32), 2)
         start_hidden = tf.gather(hidden, starts, batch_dims=1)
         start_part = tf.tensordot(start_hidden, start_kernel, 1)
-        end_part = tf.tensordot(hidden, end_kernel, 1) + bias  # [B, S, H]
+        end_part = linear(hidden, end_kernel, bias)  # [B, S, H]
 
         # Not tf.map_fn: LiteRT lacks lists of tensors. If the number of starts is
         # dynamic, the loop repeats the last one up to the beam size.
@@ -147,7 +147,7 @@ class SpanHead(Serializable, keras.layers.Layer):
             # Sequential, so that only one hidden layer is in memory.
             with tf.control_dependencies(logits[-1:]):
                 inner = gelu(tf.expand_dims(start, 1) + end_part)
-            logits.append(_dense(inner, self.end)[..., 0])
+            logits.append(linear(inner, *self.end)[..., 0])
         return tf.stack(logits, axis=1)[:, : last + 1]
 
 
@@ -160,13 +160,8 @@ class IndependentSpanHead(SpanHead):
 
     def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Returns end logits [B, K, S], the same for all starts."""
-        logits = _dense(hidden, self.end)[:, tf.newaxis, :, 0]
+        logits = linear(hidden, *self.end)[:, tf.newaxis, :, 0]
         return tf.tile(logits, [1, known_shape(starts)[1], 1])
-
-
-def _dense(inputs: tf.Tensor, weights: tuple[Any, Any]) -> tf.Tensor:
-    kernel, bias = weights
-    return tf.tensordot(inputs, tf.convert_to_tensor(kernel), 1) + bias
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
