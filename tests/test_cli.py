@@ -1,5 +1,3 @@
-"""Flags, help, errors and progress of all commands."""
-
 import dataclasses
 import io
 import pkgutil
@@ -45,9 +43,8 @@ SMALL = cli.Command("Small", f"{__name__}:Small", "electra_tf.files:nothing")
 
 
 def test_every_kind_of_flag_is_read():
-    given = "--count=5 --share 0.5 --words=x,y --many=p --many=q --mode=slow"
-    more = "--name=two --from=here --quiet --nocase"
-    config = cli.parse(Small, f"{given} {more}".split())
+    given = "--count=5 --share 0.5 --words=x,y --many=p --many=q --mode=slow --name=two"
+    config = cli.parse(Small, [*given.split(), "--from=here", "--quiet", "--nocase"])
     assert (config.count, config.share, config.quiet) == (5, 0.5, True)
     assert (config.words, config.many, config.case) == (("x", "y"), ("p", "q"), False)
     assert (config.mode, config.name, config.source) == ("slow", "two", "here")
@@ -194,18 +191,14 @@ def test_help_imports_no_tensorflow(script):
 
 
 def test_the_list_of_commands():
-    """The list is fast, because it imports neither config nor TensorFlow."""
     done = python("-X", "importtime", "-m", "electra_tf", "--help")
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     heavy = {"tensorflow", "keras", "numpy", "tqdm", "electra_tf.config.pretraining"}
     assert not heavy & imported
     for name, row in COMMANDS.items():
         assert re.search(f"^  {name} +{re.escape(row.summary)}$", done.stdout, re.M)
-        assert len(row.summary.split()) > 3
-    wrong = python("-m", "electra_tf", "pretain")
-    assert wrong.returncode == 1
-    message = "unknown command 'pretain'. Did you mean pretrain? See --help."
-    assert wrong.stderr == f"error: {message}\n"
+    with pytest.raises(SystemExit, match=r"error: .*'pretain'\. Did you mean pretrain"):
+        command(["pretain"])
 
 
 def test_pretraining_without_flags_starts_nothing(capsys):

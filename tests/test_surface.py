@@ -1,11 +1,8 @@
-"""Public names and registered classes."""
-
 import importlib
 import inspect
 import json
 import pkgutil
 import re
-from pathlib import Path
 
 import keras
 import pytest
@@ -17,16 +14,14 @@ from electra_tf.pretraining.adversarial import RewardBaseline
 from electra_tf.pretraining.masked_lm import Generator
 from electra_tf.tasks.heads import HiddenClassificationHead, TaggingHead
 from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
-from tests import tiny
+from tests import ROOT, tiny
 from tests.golden.commands import python
 from tests.layers.helpers import check_config
-
-PACKAGE = Path(et.__file__).parent
 
 PUBLIC = "api data layers layers.losses pretraining serving tasks training"
 PACKAGES = ("electra_tf", *(f"electra_tf.{name}" for name in PUBLIC.split()))
 BULLET = re.compile(r"^\* `([\w.]+)(?:\((.*)\))?`: \S", re.M)
-REFERENCE = (PACKAGE.parent / "docs" / "reference.md").read_text("utf-8")
+REFERENCE = (ROOT / "docs" / "reference.md").read_text("utf-8")
 
 
 def public_names(module):
@@ -38,10 +33,9 @@ def public_names(module):
 
 
 def test_public_names_are_those_of_the_reference():
-    modules = [importlib.import_module(name) for name in PACKAGES]
     public = {
         name
-        for module in modules
+        for module in map(importlib.import_module, PACKAGES)
         for name in public_names(module)
         if not inspect.ismodule(getattr(module, name))
     }
@@ -102,7 +96,6 @@ def text_model(cls, head, kind, **task):
     )
 
 
-# One object of every registered class, built with values that are not defaults.
 SCALES = {"layer_norm_epsilon": 1e-6, "initializer_range": 0.05}
 BLOCK = {
     "dropout": 0.2,
@@ -114,6 +107,7 @@ BLOCK = {
 HEAD = {"dropout": 0.3, "pooling": "layers", "num_states": 3}
 SPANS = {"dense_size": 6, "beam_size": 3, "answerability": False}
 WEIGHTS = {"generator_weight": 2.0, "discriminator_weight": 3.0}
+# One object of every registered class, built with values that are not defaults.
 EXAMPLES = {
     "Dropout": lambda: layers.Dropout(0.3),
     "MaskedLMHead": lambda: layers.MaskedLMHead(table(), **SCALES),
@@ -238,12 +232,12 @@ KINDS = (
 
 
 def modules():
-    for found in pkgutil.walk_packages([str(PACKAGE)], "electra_tf."):
+    for found in pkgutil.walk_packages(et.__path__, "electra_tf."):
         yield importlib.import_module(found.name)
 
 
-def keras_classes():
-    return {
+def test_every_keras_class_is_registered_and_has_an_example():
+    classes = {
         value
         for module in modules()
         for name, value in vars(module).items()
@@ -252,10 +246,7 @@ def keras_classes():
         and value.__module__ == module.__name__
         and not name.startswith("_")
     } - ABSTRACT
-
-
-def test_every_keras_class_is_registered_and_has_an_example():
-    names = {cls: keras.saving.get_registered_name(cls) for cls in keras_classes()}
+    names = {cls: keras.saving.get_registered_name(cls) for cls in classes}
     assert names == {cls: f"electra_tf>{cls.__name__}" for cls in names}
     assert {cls.__name__ for cls in names} == EXAMPLES.keys()
 

@@ -104,6 +104,27 @@ def parts(*, tied=True, dropout=0.0, vocab=VOCAB, seed=3, num_layers=2, **others
     return tables[0], tables[-1], make, others
 
 
+def reloaded(model, folder, name="model"):
+    """Returns a model after a round trip through a file."""
+    model.save(folder / f"{name}.keras")
+    return keras.saving.load_model(folder / f"{name}.keras")
+
+
+def check_artifacts(model, batch, folder):
+    """Checks the outputs of the saved parts of a run; returns the loaded parts."""
+    expected = {
+        "encoder": model.discriminator(batch),
+        "generator": model.generator(batch),
+        "discriminator": model(batch),
+    }
+    assert expected.keys() == model.artifacts().keys()
+    parts = {}
+    for name, part in model.artifacts().items():
+        parts[name] = reloaded(part, folder, name)
+        np.testing.assert_allclose(parts[name](batch), expected[name], atol=1e-5)
+    return parts
+
+
 def electra(*, question=lambda _: None, **kwargs):
     """Returns an Electra; the weights are a function of ``seed``.
 

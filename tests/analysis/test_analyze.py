@@ -1,5 +1,3 @@
-"""The analyze command: report.html, report.json and one-line errors."""
-
 import base64
 import io
 import json
@@ -20,6 +18,7 @@ from tests.analysis.test_output import Document
 
 TEXT = "a good movie <b>was</b> not awful\n\nthe song is fine\n\nbad book\n"
 ERRORS = "S a books was bad\nA 1 2|||<kind>|||x|||R|||-|||0\n\n"
+TAGGED = "the DET\ngood ADJ\n\n"
 
 
 def run(model, output, *flags):
@@ -43,17 +42,19 @@ def check_page(output):
 
 
 def test_page_and_numbers(folder, tmp_path, capsys):
-    output, flags = tmp_path / "report", ["--only=errors", "--sentences=8"]
-    for name, content in (("text", TEXT), ("errors", ERRORS)):
+    output, flags = tmp_path / "report", ["--only=errors,bias", "--sentences=8"]
+    for name, content in (("text", TEXT), ("errors", ERRORS), ("tagged", TAGGED)):
         (tmp_path / f"{name}.m2").write_text(content * 8)
         flags.append(f"--{name}={tmp_path / name}.m2")
     assert run(folder, output, *flags) == 0
     shown = capsys.readouterr()
     assert "Does it find real errors?" in shown.out
-    assert "part 1 of 1: errors" in shown.err
+    assert "part 1 of 2: errors" in shown.err
+    # Two groups of each trait are too few for a correlation.
+    assert "by group is undefined." in shown.out
     text, numbers = check_page(output)
     assert "<kind>" in text
-    assert [*numbers] == ["model", "errors"]
+    assert [*numbers] == ["model", "errors", "bias"]
     rows, *_ = numbers["errors"].values()
     scorers = ["discriminator", "generator", "frequency"]
     assert [row["scorer"] for row in rows] == scorers

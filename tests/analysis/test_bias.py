@@ -1,7 +1,4 @@
-"""Measures by trait against a counting loop and SciPy."""
-
 import itertools
-import types
 
 import numpy as np
 import pandas as pd
@@ -11,7 +8,6 @@ from scipy import stats
 from electra_tf.analysis import bias, predictions
 from electra_tf.analysis.predictions import Predictions
 from electra_tf.analysis.subject import word_pieces
-from electra_tf.tasks.sentences import Sentence
 from tests.tasks.common import TOKENS
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("a1", "wass", "x!y")]
@@ -79,19 +75,6 @@ def test_a_profile_is_a_count_of_each_group():
             rate = found.loc[measure, name]
             assert rate["rate"] == pytest.approx(np.mean(values))
             assert rate["count"] == len(values)
-
-
-def test_a_correlation_that_is_undefined_is_said(inspector, monkeypatch):
-    monkeypatch.setattr(bias, "follows_generator", lambda table: np.nan)
-    about = {"seed": 0, "batch_size": 4}
-    subject = types.SimpleNamespace(
-        config=types.SimpleNamespace(**about),
-        inspector=inspector,
-        tagged=[Sentence("1", ("the", "books"), ("DET", "NOUN"))] * 4,
-        text=types.SimpleNamespace(counts=np.ones(len(TOKENS), int)),
-        log=lambda line: None,
-    )
-    assert bias.section(subject).sentence.endswith("by group is undefined.")
 
 
 def test_suspicion_follows_the_generator():

@@ -1,5 +1,3 @@
-"""Calibration against scikit-learn: curves, scores, temperature."""
-
 import numpy as np
 import pytest
 from scipy import optimize, special

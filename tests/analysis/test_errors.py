@@ -1,9 +1,6 @@
-"""Readers of marked errors; word scores, and detection against scikit-learn."""
-
 import gzip
 import json
 import lzma
-import re
 
 import numpy as np
 import pytest
@@ -17,22 +14,14 @@ from electra_tf.analysis.subject import read_tagged
 from electra_tf.errors import UserError
 from electra_tf.runs.scores import token_scores
 from tests import tiny_run
-from tests.analysis.conftest import refuse
 from tests.tasks.common import TOKENS
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the", "song", "wass", "fine")]
 
 
-def words_of(tokens):
-    """Returns the piece indices of each word; "##" continues a word."""
-    starts = [at for at, token in enumerate(tokens) if not token.startswith("##")]
-    return np.split(np.arange(len(tokens)), starts[1:])
-
-
 def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
     counts = np.arange(len(TOKENS))
     found = errors.word_scores(inspector, SENTENCES, counts, batch_size=3)
-    assert [*found] == ["discriminator", "generator", "frequency"]
     # The third word does not have a piece.
     for values in found.values():
         assert np.flatnonzero(np.isnan(values)).tolist() == [2]
@@ -42,7 +31,10 @@ def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
     for words, fits in zip(SENTENCES, scored, strict=True):
         shown = inspector.verdicts(" ".join(words))
         read = [at + number for number, word in enumerate(words) if word != "\u200b"]
-        for word, own in zip(read, words_of(shown.tokens[1:-1]), strict=True):
+        tokens = shown.tokens[1:-1]
+        starts = [at for at, token in enumerate(tokens) if not token.startswith("##")]
+        pieces = np.split(np.arange(len(tokens)), starts[1:])
+        for word, own in zip(read, pieces, strict=True):
             worst = max(shown.probabilities[1 + piece] for piece in own)
             probability = special.expit(found["discriminator"][word])
             assert probability == pytest.approx(worst, abs=1e-5)
@@ -65,7 +57,7 @@ def test_long_sentences_are_read_in_parts(inspector):
 
 
 def test_without_a_generator(tmp_path):
-    alone = Inspector(tiny_run.save(tmp_path), refuse)
+    alone = Inspector(tiny_run.save(tmp_path), pytest.fail)
     (tmp_path / "generator.keras").unlink()
     found = errors.word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
     assert [*found] == ["discriminator", "frequency"]
@@ -139,13 +131,16 @@ A 1 2|||N|||word|||REQUIRED|||-NONE-|||1
 """
 
 
-def read(tmp_path, text, name="x.m2", log=refuse):
+def read(tmp_path, text, name="x.m2", log=pytest.fail):
     (tmp_path / name).write_text(text)
     return errors.read_marked(str(tmp_path / name), log)
 
 
 def test_m2_marks_spans_and_what_follows_a_gap(tmp_path):
-    first, second, third = read(tmp_path, M2)
+    said = []
+    beyond = "\nS a b\nA 2 3|||X|||c|||R|||-|||0\n"
+    first, second, third = read(tmp_path, M2 + beyond, log=said.append)
+    assert "1 of 4 sentences are left out" in said[0]
     assert first.words == ("This", "are", "a", "sentence", ".")
     # One annotator marks the gap before "sentence", the other the gap at the end.
     assert first.kinds == ("", "SVA", "", "ADJ", "PUNCT")
@@ -153,18 +148,17 @@ def test_m2_marks_spans_and_what_follows_a_gap(tmp_path):
     assert third.kinds == ("", "N", "DEL", "DEL", "")
 
 
-@pytest.mark.parametrize("line", ["A 0 1|||X|||a", "B 0 1"])
-def test_broken_m2_is_one_line(tmp_path, line):
-    with pytest.raises(ValueError, match="line 2 must be") as raised:
-        read(tmp_path, f"S a b c d\n{line}")
-    assert "\n" not in str(raised.value)
-
-
-def test_edits_beyond_the_words_leave_the_sentence_out(tmp_path):
-    said = []
-    text = M2 + "\nS a b\nA 2 3|||X|||c|||R|||-|||0\n"
-    assert len(read(tmp_path, text, log=said.append)) == 3
-    assert "1 of 4 sentences are left out" in said[0]
+def test_broken_and_empty_files_are_one_line(tmp_path):
+    for name, text, message in (
+        ("x.m2", "S a b c d\nA 0 1|||X|||a", "line 2 must be"),
+        ("x.m2", "S a b c d\nB 0 1", "line 2 must be"),
+        ("x.m2", "\n", "the file is empty"),
+        ("x.conll", "\n", "single word|no words|is empty"),
+        ("x.txt", "I\tB-X\n", "must be c or i"),
+    ):
+        with pytest.raises(ValueError, match=message) as raised:
+            read(tmp_path, text, name)
+        assert "\n" not in str(raised.value)
 
 
 def test_columns(tmp_path):
@@ -172,22 +166,20 @@ def test_columns(tmp_path):
     found = read(tmp_path, "I\tc\nlikes\ti\n\nit\tc\n", "fce.tsv")
     assert [each.kinds for each in found] == [("", "error"), ("",)]
     assert read(tmp_path, "a x 0\nb y 1\n", "x.txt")[0].kinds == ("", "error")
-    with pytest.raises(ValueError, match="must be c or i"):
-        read(tmp_path, "I\tB-X\n", "x.txt")
 
 
 def test_minimal_pairs(tmp_path):
     row = {"sentence_good": "The cats sleep .", "sentence_bad": "The cats sleeps ."}
     for name in ("one", "two"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row | {"UID": name}))
-    (found,) = errors.read_marked(str(tmp_path / "one.jsonl"), refuse)
+    (found,) = errors.read_marked(str(tmp_path / "one.jsonl"), pytest.fail)
     assert found.words == ("The", "cats", "sleeps", ".")
     assert found.kinds == ("", "", "one", "")
-    both = errors.read_marked(str(tmp_path), refuse)
+    both = errors.read_marked(str(tmp_path), pytest.fail)
     assert [each.kinds[2] for each in both] == ["one", "two"]
     packed = tmp_path / "two.jsonl.gz"
     packed.write_bytes(gzip.compress((tmp_path / "two.jsonl").read_bytes()))
-    assert errors.read_marked(str(packed), refuse) == both[1:]
+    assert errors.read_marked(str(packed), pytest.fail) == both[1:]
     # A missing word marks the word after it, an added one itself.
     for bad, kinds in (
         ("It so good", ("", "x", "")),
@@ -199,17 +191,13 @@ def test_minimal_pairs(tmp_path):
         assert found.kinds == kinds
 
 
-def test_empty_and_missing_files(tmp_path):
-    for name in ("x.m2", "x.conll"):
-        with pytest.raises(ValueError, match=r"single word|no words|is empty"):
-            read(tmp_path, "\n", name)
-    with pytest.raises(OSError, match=re.escape("none.m2")):
-        errors.read_marked(str(tmp_path / "none.m2"), refuse)
-    with pytest.raises(OSError, match=r"none\.jsonl: correct --errors"):
-        errors.read_marked(str(tmp_path / "none.jsonl"), refuse)
+def test_missing_files(tmp_path):
+    for name, said in (("none.m2", ""), ("none.jsonl", ": correct --errors")):
+        with pytest.raises(OSError, match=f"{name}{said}"):
+            errors.read_marked(str(tmp_path / name), pytest.fail)
     (tmp_path / "m2").mkdir()
     with pytest.raises(ValueError, match=r"^--errors=.* has no pairs"):
-        errors.read_marked(str(tmp_path / "m2"), refuse)
+        errors.read_marked(str(tmp_path / "m2"), pytest.fail)
 
 
 def test_tagged_files(tmp_path):

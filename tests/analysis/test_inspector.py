@@ -1,5 +1,3 @@
-"""Verdicts, corruptions and fills against NumPy and Hugging Face's tokenizer."""
-
 import numpy as np
 import pytest
 from scipy import special
@@ -7,7 +5,6 @@ from tokenizers import BertWordPieceTokenizer
 
 from electra_tf.analysis import Inspector
 from tests import tiny_run
-from tests.analysis.conftest import refuse
 from tests.reference.step import Networks
 from tests.tasks.common import TOKENS
 
@@ -106,7 +103,7 @@ def test_a_low_temperature_takes_the_most_probable(
     model, tmp_path, flags, may_be_correct
 ):
     # At rate 1, all candidates are chosen; 15 % of them stay visible.
-    inspector = Inspector(tiny_run.save(tmp_path, **flags), refuse)
+    inspector = Inspector(tiny_run.save(tmp_path, **flags), pytest.fail)
     found = inspector.corrupt("good book")
     assert found == inspector.corrupt("good book", mask_rate=1.0)
     assert found.is_masked == (False, True, True, False)
@@ -121,7 +118,8 @@ def test_a_low_temperature_takes_the_most_probable(
 
 def test_whole_words_are_masked_as_in_pretraining(tmp_path):
     flags = {"mask_select": "whole_words", "mask_rate": 0.5}
-    found = Inspector(tiny_run.save(tmp_path, **flags), refuse).corrupt("books " * 4)
+    inspector = Inspector(tiny_run.save(tmp_path, **flags), pytest.fail)
+    found = inspector.corrupt("books " * 4)
     first, second = found.is_masked[1:-1:2], found.is_masked[2:-1:2]
     # Five of ten tokens hold two of the words of two pieces.
     assert first == second
@@ -131,7 +129,7 @@ def test_whole_words_are_masked_as_in_pretraining(tmp_path):
 def test_casing_comes_from_the_records_or_is_assumed(tmp_path):
     tokens = (*TOKENS[:-1], "Book")
     folder = tiny_run.save(tmp_path, tokens=tokens, data={"lower_case": False})
-    assert "Book" in Inspector(folder, refuse).verdicts("Book").tokens
+    assert "Book" in Inspector(folder, pytest.fail).verdicts("Book").tokens
     (folder / "config.json").unlink()
     said = []
     assert Inspector(folder, said.append).verdicts("BOOK").tokens[1] == "book"
@@ -140,13 +138,9 @@ def test_casing_comes_from_the_records_or_is_assumed(tmp_path):
 
 def test_too_long_texts(inspector, tmp_path):
     assert len(inspector.verdicts("book " * 30).tokens) == 32
-    for ask in (
-        lambda: inspector.verdicts("book " * 31),
-        lambda: inspector.corrupt("book " * 31),
-        lambda: inspector.fill("[MASK] " * 31),
-    ):
+    for ask in (inspector.verdicts, inspector.corrupt, inspector.fill):
         with pytest.raises(ValueError, match=r"33 tokens.*at most 32"):
-            ask()
+            ask("[MASK] " * 31 if ask == inspector.fill else "book " * 31)
     said = []
     short = Inspector(tiny_run.save(tmp_path, max_seq_length=16), said.append)
     short.verdicts("book " * 14)
@@ -156,52 +150,48 @@ def test_too_long_texts(inspector, tmp_path):
 
 
 def test_bad_settings_are_refused(inspector):
-    for ask in (inspector.verdicts, inspector.corrupt):
-        for text in ("  ", "\x00\u200b"):
-            with pytest.raises(ValueError, match="no tokens"):
-                ask(text)
-    with pytest.raises(ValueError, match="write \\[MASK\\]"):
-        inspector.fill("no mask")
-    with pytest.raises(ValueError, match="--top"):
-        inspector.fill("[MASK]", top=0)
-    with pytest.raises(ValueError, match="mask_rate"):
-        inspector.corrupt("book", mask_rate=1.5)
+    for ask, text, options, message in (
+        (inspector.verdicts, "  ", {}, "no tokens"),
+        (inspector.corrupt, "\x00\u200b", {}, "no tokens"),
+        (inspector.corrupt, "book", {"mask_rate": 1.5}, "mask_rate"),
+        (inspector.fill, "no mask", {}, r"write \[MASK\]"),
+        (inspector.fill, "[MASK]", {"top": 0}, "--top"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask(text, **options)
 
 
 def test_what_a_folder_lacks_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="No model at"):
-        Inspector(tmp_path / "nothing", refuse)
+        Inspector(tmp_path / "nothing", pytest.fail)
+    folder = tiny_run.save(tmp_path, tokens=TOKENS[:-1])
+    with pytest.raises(ValueError, match=f"{len(TOKENS)} tokens but the vocabulary"):
+        Inspector(folder, pytest.fail).verdicts("book")
     folder = tiny_run.save(tmp_path)
     (folder / "generator.keras").unlink()
-    inspector = Inspector(folder, refuse)
+    inspector = Inspector(folder, pytest.fail)
     assert inspector.verdicts("book")
     for ask in (inspector.corrupt, lambda text: inspector.fill(text + " [MASK]")):
         with pytest.raises(FileNotFoundError, match=r"no generator\.keras"):
             ask("book")
     (folder / "discriminator.keras").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="cannot be loaded"):
-        Inspector(folder, refuse).verdicts("book")
+        Inspector(folder, pytest.fail).verdicts("book")
     for path in folder.glob("*.keras"):
         path.unlink()
     with pytest.raises(FileNotFoundError, match=r"Convert .* first .*--to=imported"):
-        Inspector(folder, refuse).verdicts("book")
+        Inspector(folder, pytest.fail).verdicts("book")
     (folder / "checkpoints").mkdir()
     with pytest.raises(FileNotFoundError, match="has not finished"):
-        Inspector(folder, refuse).verdicts("book")
+        Inspector(folder, pytest.fail).verdicts("book")
     (folder / "task.json").write_text("{}")
-    with pytest.raises(ValueError, match="fine-tuning run"):
-        Inspector(folder, refuse)
+    with pytest.raises(ValueError, match="fine-tuned model"):
+        Inspector(folder, pytest.fail)
 
 
 def test_a_masked_lm_fills_and_does_not_judge(model, tmp_path):
     folder = tiny_run.save(tmp_path, model.generator, objective="mlm")
-    inspector = Inspector(folder, refuse)
+    inspector = Inspector(folder, pytest.fail)
     assert inspector.fill("[MASK]").fills
     with pytest.raises(FileNotFoundError, match="--objective=mlm"):
         inspector.verdicts("book")
-
-
-def test_another_vocabulary_is_refused(tmp_path):
-    folder = tiny_run.save(tmp_path, tokens=TOKENS[:-1])
-    with pytest.raises(ValueError, match=f"{len(TOKENS)} tokens but the vocabulary"):
-        Inspector(folder, refuse).verdicts("book")

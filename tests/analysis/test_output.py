@@ -1,5 +1,3 @@
-"""Output formats: terminal, HTML, JSON lines and messages."""
-
 import html.parser
 import io
 import json
@@ -123,6 +121,8 @@ def test_json_lines(folder, capsys):
     first, second = lines("a good book", "bad")
     assert first["tokens"] == ["[CLS]", "a", "good", "book", "[SEP]"]
     assert len(first["replaced_probability"]) == 5
+    with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
+        lines("--corrupt", "--fill", "a")
     assert second["text"] == "bad"
     (found,) = lines("--corrupt", "--mask_rate=0.9", "a b c")
     before, after = found["original_tokens"], found["tokens"]
@@ -160,8 +160,3 @@ def test_bad_input_is_one_line(folder, monkeypatch, stdin, message):
     with pytest.raises(SystemExit, match=message) as stopped:
         command(["inspect", f"--model={folder}"])
     assert "\n" not in stopped.value.code
-
-
-def test_corruptions_and_fills_exclude_each_other():
-    with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
-        command(["inspect", "--model=x", "--corrupt", "--fill", "a"])

@@ -1,5 +1,3 @@
-"""Batched corruptions and predictions against single rows, and their counts."""
-
 import numpy as np
 import pytest
 from scipy import special
@@ -9,7 +7,6 @@ from electra_tf.analysis.subject import read_text
 from electra_tf.data.records import write_shard
 from electra_tf.data.vocabulary import Vocabulary
 from tests import tiny_run
-from tests.analysis.conftest import refuse
 from tests.data.common import save_manifest
 from tests.tasks.common import TOKENS
 
@@ -79,44 +76,43 @@ def test_long_lines_become_several_rows(inspector, tmp_path):
 
 
 def test_a_run_has_its_own_text(tmp_path):
-    folder = tiny_run.save(tmp_path / "run")
-    inspector = Inspector(folder, refuse)
-    assert "10 rows of a small sample" in read_text(inspector, (), 10).about
-    (folder / "data").mkdir()
+    folder = tmp_path / "run"
+
+    def own_text(**places):
+        places = {name: [str(tmp_path / place)] for name, place in places.items()}
+        saved = tiny_run.save(folder, **places)
+        found = read_text(Inspector(saved, pytest.fail), (), 10)
+        return found, [row.tolist() for row in found.rows]
+
+    assert "10 rows of a small sample" in own_text()[0].about
     for name, row in (("train", [2, 5, 5, 6, 3]), ("eval", [2, 7, 3])):
         write_shard(folder / "data" / f"{name}-00000-of-00001.tfrecord", [row, row])
-    found = read_text(inspector, (), 10)
-    assert [row.tolist() for row in found.rows] == [[2, 7, 3]] * 2
+    found, rows = own_text()
+    assert rows == [[2, 7, 3]] * 2
     assert found.counts[[2, 3, 5, 6, 7]].tolist() == [0, 0, 4, 2, 0]
     # Held-out records elsewhere, under any name.
     write_shard(tmp_path / "other.tfrecord", [[2, 8, 3]])
-    places = {"records": [str(folder / "data")]}
-    places["eval_records"] = [str(tmp_path / "o*.tfrecord")]
-    other = read_text(Inspector(tiny_run.save(folder, **places), refuse), (), 10)
-    assert [row.tolist() for row in other.rows] == [[2, 8, 3]]
+    other, rows = own_text(records="run/data", eval_records="o*.tfrecord")
+    assert rows == [[2, 8, 3]]
     assert other.counts.tolist() == found.counts.tolist()
     # Patterns and names are those of pretraining.
     write_shard(tmp_path / "a[1]" / "one.tfrecord", [[2, 9, 3]])
     for records in ("a[1]/one.tfrecord", "**/one.tfrecord"):
-        places["records"] = [str(tmp_path / records)]
-        again = Inspector(tiny_run.save(folder, **places), refuse)
-        assert read_text(again, (), 10).counts.nonzero()[0].tolist() == [9]
+        found, _ = own_text(records=records, eval_records="o*.tfrecord")
+        assert found.counts.nonzero()[0].tolist() == [9]
     # Held-out records without training records beside them.
     write_shard(tmp_path / "b" / "held" / "eval-0.tfrecord", [[2, 7, 3]])
     write_shard(tmp_path / "b" / "train" / "train-0.tfrecord", [[2, 9, 3]])
     for records in ("b/*/*.tfrecord", "b/held"):
-        saved = tiny_run.save(folder, records=[str(tmp_path / records)])
-        found = read_text(Inspector(saved, refuse), (), 10)
-        assert [row.tolist() for row in found.rows] == [[2, 7, 3]]
+        assert own_text(records=records)[1] == [[2, 7, 3]]
     # Records of another vocabulary, such as at a relative path, are not read.
     shard = write_shard(tmp_path / "c" / "eval-0.tfrecord", [[2, 7, 3]])
     vocabulary = Vocabulary(tuple(TOKENS[:-1]))
     save_manifest(tmp_path / "c", vocabulary, [shard], max_seq_length=8)
-    saved = tiny_run.save(folder, records=[str(tmp_path / "c")])
-    assert "a small sample" in read_text(Inspector(saved, refuse), (), 10).about
+    assert "a small sample" in own_text(records="c")[0].about
     # Remote records are not read.
     saved = tiny_run.save(folder, records=["ftp://localhost:9/records"])
-    assert "a small sample" in read_text(Inspector(saved, refuse), (), 10).about
+    assert "a small sample" in read_text(Inspector(saved, pytest.fail), (), 10).about
 
 
 def test_text_that_is_none(inspector, tmp_path):

@@ -1,5 +1,3 @@
-"""Layers and probes against Gram matrices and scikit-learn."""
-
 import keras
 import numpy as np
 import pytest

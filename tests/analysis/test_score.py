@@ -1,5 +1,3 @@
-"""N-best lists, weights and word error rates against loops."""
-
 import dataclasses
 import functools
 import json
@@ -13,18 +11,14 @@ from electra_tf.analysis import score
 from electra_tf.analysis.score import NBest
 from electra_tf.runs.scores import token_scores
 from electra_tf.tasks import metrics
-from tests import tiny_run
 from tests.tasks.common import tokenizer
 
+SCORED = [
+    {"text": "a good movie", "score": -1},
+    {"text": "a good book", "score": -2.5},
+]
 LINES = [
-    {
-        "id": "a",
-        "hypotheses": [
-            {"text": "a good movie", "score": -1},
-            {"text": "a good book", "score": -2.5},
-        ],
-        "reference": "a good book",
-    },
+    {"id": "a", "hypotheses": SCORED, "reference": "a good book"},
     {"hypotheses": ["the song is fine", "the song was"], "reference": "the song"},
     {"hypotheses": [{"text": "bad"}]},
 ]
@@ -196,25 +190,13 @@ def test_tables_and_reports(folder, tmp_path, capsys):
 
 
 def test_what_cannot_be_done_is_one_line(folder, tmp_path):
-    with pytest.raises(SystemExit, match=r"0 references.*give --weight"):
-        run(folder, tmp_path, rows=LINES[2:])
-    long = [{"hypotheses": ["book " * 40]}]
-    with pytest.raises(SystemExit, match="takes from 1 to 30"):
-        run(folder, tmp_path, "--weight=1", rows=long)
-    with pytest.raises(SystemExit, match="--weight must not be negative"):
-        run(folder, tmp_path, "--weight=-1")
-    for other in ("in", "out", "./in"):
-        flags = ("--weight=1", f"--report={tmp_path / other}.jsonl", "--overwrite")
-        with pytest.raises(SystemExit, match="must be different files"):
-            run(folder, tmp_path, *flags)
-    assert not (tmp_path / "out.jsonl").exists()
-
-
-@pytest.mark.slow
-def test_energies_and_masked_lms_choose_too(tmp_path):
-    for objective, model in (
-        ("electric", tiny_run.electric()),
-        ("mlm", tiny_run.electra().generator),
+    reports = [f"--report={tmp_path / name}.jsonl" for name in ("in", "out", "./in")]
+    for flags, rows, message in (
+        ([], LINES[2:], r"0 references.*give --weight"),
+        (["--weight=1"], [{"hypotheses": ["book " * 40]}], "takes from 1 to 30"),
+        (["--weight=-1"], LINES, "--weight must not be negative"),
+        *((["--overwrite", x], LINES, "must be different files") for x in reports),
     ):
-        saved = tiny_run.save(tmp_path / objective, model, objective=objective)
-        assert len(run(saved, tmp_path, "--weight=1", "--overwrite")) == 3
+        with pytest.raises(SystemExit, match=message):
+            run(folder, tmp_path, *flags, rows=rows)
+    assert not (tmp_path / "out.jsonl").exists()

@@ -1,5 +1,3 @@
-"""Rates, bins and intervals against SciPy and a bootstrap loop."""
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,5 +1,3 @@
-"""Labeled texts and tiny models for the three text model classes."""
-
 import electra_tf as et
 
 CLASSES = ("TextClassifier", "TokenClassifier", "QuestionAnswering")
@@ -8,6 +6,12 @@ LABELS = ["pos", "neg", "neg", "pos"]
 TAGS = ["O B-X O O", "O O B-X O", "O O O", "O B-X I-X O O"]
 QUESTIONS = {"question": ["is it good ?"] * 4, "context": WORDS}
 ANSWERS = {"answer": ["movie", "book", "awful", "song"], "start": [4, 6, 7, 4]}
+# Class -> columns of texts, columns of labels.
+DATA = {
+    "TextClassifier": ({"text": WORDS}, {"label": LABELS}),
+    "TokenClassifier": ({"text": WORDS}, {"label": TAGS}),
+    "QuestionAnswering": (QUESTIONS, ANSWERS),
+}
 
 
 def make(name, preset, **options):

@@ -1,11 +1,6 @@
-"""Contract of the text models: inputs x methods, labels, states.
-
-Every input form gives the same result as a list, or raises ValueError. The models are
-tiny and run eagerly, so a cell takes milliseconds.
-"""
+"""Every form of input gives the same result as a list, or raises ValueError."""
 
 import copy
-import itertools
 import pickle
 import random
 
@@ -18,19 +13,8 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from tests.api.common import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS, make
+from tests.api.common import CLASSES, DATA, LABELS, WORDS, make
 from tests.strategy import two_cpus
-
-TEXTS = {
-    "TextClassifier": {"text": WORDS},
-    "TokenClassifier": {"text": WORDS},
-    "QuestionAnswering": QUESTIONS,
-}
-GOLD = {
-    "TextClassifier": {"label": LABELS},
-    "TokenClassifier": {"label": TAGS},
-    "QuestionAnswering": ANSWERS,
-}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +23,6 @@ def starts(models):
 
 
 def restart(model, weights):
-    """Gives a model its first weights and a new optimizer."""
     model.compile_default()
     model.run_eagerly = True
     model.set_weights(weights)
@@ -49,7 +32,6 @@ def restart(model, weights):
 
 
 def bare(columns):
-    """Returns a single column without its name."""
     return columns if len(columns) > 1 else next(iter(columns.values()))
 
 
@@ -95,11 +77,7 @@ FORMS = {
     "polars": in_memory(polars.DataFrame),
     "arrow": in_memory(pyarrow.table),
     "columns": in_memory(dict),
-    "rows": in_memory(
-        lambda x: [
-            dict(zip(x, row, strict=True)) for row in zip(*x.values(), strict=True)
-        ]
-    ),
+    "rows": in_memory(lambda x: pd.DataFrame(x).to_dict("records")),
     "dataset": dataset,
     "unbatched": lambda *given: dataset(*given, batched=False),
     "generator": lambda *given: ((PyData(*given)[n] for n in (0, 1)), None),
@@ -160,6 +138,12 @@ METHODS = {
 }
 
 
+# The other methods convert the other forms as these do.
+OF_ALL_FORMS = ("preprocess", "predict", "encode")
+FEW = ("list", "frame", "dataset", "unbatched", "generator", "py_dataset")
+FEW += ("string", "missing")
+
+
 def cells():
     """Yields the cells; training cells are slow."""
     quick = [("TextClassifier", m) for m in ("preprocess", "preprocessor", "predict")]
@@ -173,7 +157,7 @@ def cells():
 @pytest.mark.parametrize(("name", "method"), cells())
 def test_every_form_is_the_list_or_refused(models, starts, name, method):
     call, labeled, several = METHODS[method]
-    model, x, y = models[name], TEXTS[name], GOLD[name]
+    model, (x, y) = models[name], DATA[name]
     restart(model, starts[name])
 
     def cell(form):
@@ -186,7 +170,7 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
         return
     # With labels, an epoch of a dataset has two batches.
     expected = {}
-    for form in FORMS:
+    for form in FORMS if method in OF_ALL_FORMS else FEW:
         in_batches = form in ("dataset", "generator", "py_dataset", "unbatched")
         refused = REFUSED.get(form, "")
         if in_batches and not several:
@@ -210,7 +194,7 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_model_is_called_with_token_ids(models, name):
     for form in FORMS.keys() - {"numbers", "token_ids"}:
-        x, _ = FORMS[form](TEXTS[name], GOLD[name], False)
+        x, _ = FORMS[form](*DATA[name], False)
         with pytest.raises(ValueError, match="token ids"):
             models[name](x)
 
@@ -222,16 +206,8 @@ ONE_HOT = pd.DataFrame([[1, 0], [0, 1]], columns=["neg", "pos"])
 AB = [("a", "b")]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        (["a", "b"], [[1], [0], [0], [1]]),
-        ([5, 3], np.array([3.0, 5.0, 5.0, 3.0])),
-        ([False, True], np.array([1, 0, 0, 1]) > 0),
-    ],
-)
-def test_both_classes_read_labels_alike(preset, given):
-    names, labels = given
+def test_both_classes_read_labels_alike(preset):
+    names, labels = [5, 3], np.array([3.0, 5.0, 5.0, 3.0])
     texts = ["good", "bad", "poor", "fine"]
     model = make("TextClassifier", preset, labels=names)
     ((_, targets),) = model.preprocess(texts, labels)
@@ -246,7 +222,7 @@ def test_both_classes_read_labels_alike(preset, given):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_tables_of_labels_are_the_list(models, name):
-    model, x, gold = models[name], TEXTS[name], GOLD[name]
+    model, (x, gold) = models[name], DATA[name]
     expected = tf.nest.flatten(list(model.preprocess(x, bare(gold))))
     for table in (pd.DataFrame, polars.DataFrame, pyarrow.table):
         close(list(model.preprocess(x, table(gold))), expected)
@@ -268,24 +244,19 @@ def test_a_tuple_of_one_row_is_a_row(models):
     ("name", "x", "y", "message"),
     [
         ("TextClassifier", WORDS, ["pos", None, "neg", "neg"], "Row 1 has no label"),
-        ("TextClassifier", WORDS, np.eye(4)[:, :2], "argmax"),
         ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
         ("TextClassifier", AB, [0], "needs text, but got 2 column"),
         ("TextClassifier", [], [], "no texts"),
         ("TextClassifier", TWICE, None, "text must be one column"),
-        ("TextClassifier", (TWICE.iloc[:, :1],), None, "text must be one column"),
         # As many columns as texts.
         ("TextClassifier", ["a", "b"], ONE_HOT, "labels must be one column"),
         ("TokenClassifier", ["a b"], ["O"], "2 words but 1 tags: 'a b'"),
         ("TokenClassifier", ["a b"], ["O Q"], "'Q' is not a label"),
         ("TokenClassifier", ["a b", ""], [["O", "O"], []], "Row 1 has no words"),
         ("TokenClassifier", ["a b"], [None], "Row 0 has no tags"),
-        ("TokenClassifier", ["a b"], [["O", None]], "Row 0 has no label"),
         ("TokenClassifier", [["a b"]], [["O"]], "'a b' is not a single word"),
-        *(
-            ("QuestionAnswering", AB, {"answer": ["b"], "start": [x]}, "Row 0")
-            for x in (float("nan"), 0.5, "x")
-        ),
+        ("QuestionAnswering", AB, {"answer": ["b"], "start": [0.5]}, "Row 0"),
+        ("QuestionAnswering", AB, {"answer": ["b"], "start": ["x"]}, "Row 0"),
         ("QuestionAnswering", AB, {"text": ["b"]}, "need a column answer"),
         ("QuestionAnswering", AB, [None], "row 0"),
         ("QuestionAnswering", AB, [""], "build the model with"),
@@ -306,10 +277,8 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
         ({"batch_size": 0}, "batch_size must be a positive integer"),
         ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
         ({"class_weight": {"pos": None}}, "class_weight must have a finite number"),
-        ({"class_weight": {"pos": "x"}}, "class_weight: could not convert"),
         ({"class_weight": "balanced"}, "class_weight is 'balanced'; give a dictionary"),
         ({"sample_weight": ["x"] * 4}, "sample_weight must be one finite number"),
-        ({"sample_weight": [[1], [2, 3]] * 2}, "sample_weight must be one finite"),
         ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),
         ({"sample_weight": [1, 2, float("nan"), 1]}, "sample_weight must be"),
     ],
@@ -319,45 +288,49 @@ def test_arguments_of_fit_are_checked(models, options, message):
         models["TextClassifier"].fit(WORDS, LABELS, **options)
 
 
-@pytest.mark.parametrize("method", ["train_on_batch", "test_on_batch"])
-def test_a_batch_needs_labels(models, method):
-    with pytest.raises(ValueError, match=f"{method} needs labels"):
-        getattr(models["TextClassifier"], method)(WORDS)
+def test_batches_that_cannot_be_trained_on(models):
+    model = models["TextClassifier"]
+    for method in (model.train_on_batch, model.test_on_batch):
+        with pytest.raises(ValueError, match=f"{method.__name__} needs labels"):
+            method(WORDS)
+    with pytest.raises(ValueError, match="give steps_per_epoch"):
+        model.fit(iter([(WORDS, LABELS)]), epochs=2)
+    for more in ((), (LABELS, [1.0] * 4)):
+        batches = iter([(WORDS, LABELS), (WORDS, *more)])
+        with pytest.raises(ValueError, match="labels or sample weights, and others"):
+            model.fit(batches, verbose=0)
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        "sparse_categorical_crossentropy",
-        "bce",
-        keras.losses.SparseCategoricalCrossentropy(),
-        ["sparse_categorical_crossentropy"],
-        *("binary_focal_crossentropy", "ce"),
-    ],
-)
-def test_a_loss_of_probabilities_is_refused(preset, loss):
+def test_a_loss_of_probabilities_is_refused(preset):
     model = make("TextClassifier", preset)
-    model.compile("sgd", loss)
-    for method in (model.fit, model.train_on_batch, model.test_on_batch):
-        with pytest.raises(ValueError, match="from_logits=True"):
-            method(WORDS, LABELS)
+    by_class = keras.losses.SparseCategoricalCrossentropy()
+    for loss in (["sparse_categorical_crossentropy"], by_class, "bce", "ce"):
+        model.compile("sgd", loss)
+        for method in (model.fit, model.train_on_batch, model.test_on_batch):
+            with pytest.raises(ValueError, match="from_logits=True"):
+                method(WORDS, LABELS)
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [
-        *("acc", "accuracy", "binary_accuracy", "AUC", keras.metrics.BinaryAccuracy()),
-        *(keras.metrics.AUC(), keras.metrics.Precision()),
-        *(keras.metrics.PrecisionAtRecall(0.8), keras.metrics.BinaryCrossentropy()),
-    ],
-)
-def test_a_metric_of_probabilities_is_refused(preset, metric):
+def test_a_metric_of_probabilities_is_refused(preset):
     model = make("TextClassifier", preset, labels=["x", "y"], kind="multilabel")
-    for name in ("metrics", "weighted_metrics"):
-        model.compile("sgd", model.loss, **{name: [metric]}, run_eagerly=True)
-        for method in (model.fit, model.evaluate):
-            with pytest.raises(ValueError, match=r"metric .* takes probabilities"):
-                method(["good"], [["x"]])
+    metrics = keras.metrics
+    for metric in (
+        *(
+            "acc",
+            "accuracy",
+            "binary_accuracy",
+            "AUC",
+            metrics.BinaryAccuracy(),
+            metrics.AUC(),
+        ),
+        *(metrics.Precision(), metrics.PrecisionAtRecall(0.8)),
+        metrics.BinaryCrossentropy(),
+    ):
+        for name in ("metrics", "weighted_metrics"):
+            model.compile("sgd", model.loss, **{name: [metric]}, run_eagerly=True)
+            for method in (model.fit, model.evaluate):
+                with pytest.raises(ValueError, match=r"metric .* takes probabilities"):
+                    method(["good"], [["x"]])
     model.compile(
         "sgd", model.loss, metrics=[keras.metrics.BinaryAccuracy(threshold=0)]
     )
@@ -380,18 +353,6 @@ def test_metrics_of_words_are_those_of_any_batches(preset):
             assert scores[name] == pytest.approx(np.mean(right))
 
 
-def test_a_generator_is_one_epoch(models):
-    with pytest.raises(ValueError, match="give steps_per_epoch"):
-        models["TextClassifier"].fit(iter([(WORDS, LABELS)]), epochs=2)
-
-
-@pytest.mark.parametrize("more", [(), (LABELS, [1.0] * 4)])
-def test_batches_have_the_same_parts(models, more):
-    batches = iter([(WORDS, LABELS), (WORDS, *more)])
-    with pytest.raises(ValueError, match="labels or sample weights, and others not"):
-        models["TextClassifier"].fit(batches, verbose=0)
-
-
 def test_epochs_of_a_py_dataset_begin_and_end(models):
     calls = []
 
@@ -402,7 +363,7 @@ def test_epochs_of_a_py_dataset_begin_and_end(models):
         def on_epoch_end(self):
             calls.append("end")
 
-    data = Recorded(TEXTS["TextClassifier"], GOLD["TextClassifier"], True)
+    data = Recorded(*DATA["TextClassifier"], True)
     models["TextClassifier"].evaluate(data, verbose=0)
     models["TextClassifier"].predict(data)
     assert calls == ["begin", "end"] * 2
@@ -489,8 +450,8 @@ CHANGES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("copied", "change"),
-    # `deepcopy` uses `__reduce__`, as pickle does.
-    [*itertools.product(("keras", "et", "pickle"), CHANGES), ("deepcopy", "trained")],
+    # All read the same archive.
+    [*(("et", x) for x in CHANGES), *((x, "trained") for x in COPIES if x != "et")],
 )
 def test_a_copy_trains_as_the_original(preset, tmp_path, change, copied):
     model = make("TextClassifier", preset, head_dropout=0.1, dropout=0.1, seed=1)
@@ -498,13 +459,15 @@ def test_a_copy_trains_as_the_original(preset, tmp_path, change, copied):
     model.run_eagerly = True
     other = COPIES[copied](model, tmp_path)
     other.run_eagerly = True
-    before = model.get_weights()
+    encoder, head = (part.get_weights() for part in (model.backbone, model.head))
     for each in (model, other):
         # In two calls: the second restarts the schedule.
         for _ in range(2):
             each.fit(WORDS, LABELS, batch_size=2, verbose=0)
-    moved = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
-    assert any(moved)
+        each.train_on_batch(WORDS, LABELS)
+    assert (model.head.get_weights()[0] != head[0]).any()
+    if change == "frozen":
+        close(model.backbone.get_weights(), encoder)
     close(other.get_weights(), model.get_weights())
     close(float(other.optimizer.learning_rate), float(model.optimizer.learning_rate))
     assert type(other.optimizer) is type(model.optimizer)
@@ -545,17 +508,6 @@ def test_executions_of_several_steps_end_with_the_epoch(preset):
     history = model.fit(WORDS, LABELS, batch_size=1, epochs=2, verbose=0).history
     assert model._updates == 8
     assert min(history["loss"]) > 0
-
-
-@pytest.mark.slow
-def test_frozen_parts_stay(preset):
-    model = make("TextClassifier", preset)
-    model.backbone.trainable = False
-    before = model.backbone.get_weights(), model.head.get_weights()
-    fit(model, WORDS, LABELS)
-    model.train_on_batch(WORDS, LABELS)
-    close(model.backbone.get_weights(), before[0])
-    assert (model.head.get_weights()[0] != before[1][0]).any()
 
 
 @pytest.mark.slow

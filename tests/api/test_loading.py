@@ -101,10 +101,8 @@ def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
     reader.task["columns"] = {"text": ["text"]}
     answer = {"text": "good", "answer_start": 0}
     question = {"id": "1", "question": "is it ?", "answers": [answer]}
-    paragraphs = [{"context": "good book", "qas": [question]}]
-    (tmp_path / "dev.json").write_text(
-        json.dumps({"data": [{"paragraphs": paragraphs}]})
-    )
+    article = {"paragraphs": [{"context": "good book", "qas": [question]}]}
+    (tmp_path / "dev.json").write_text(json.dumps({"data": [article]}))
     assert 0 <= reader.evaluate(tmp_path / "dev.json")["f1"] <= 100
     tagger = make("TokenClassifier", preset, tags=["X", "Y"])
     table = tmp_path / "dev.conllu.gz"
@@ -151,12 +149,6 @@ def test_a_pretrained_model_scores_tokens(pretrained, runs):
         np.testing.assert_allclose(answer["replaced"], expected, atol=1e-5)
 
 
-def test_folders_of_other_libraries_are_read(runs, pretrained, theirs):
-    found = et.load(theirs)
-    lines = texts(runs)[:3]
-    np.testing.assert_allclose(found.encode(lines), pretrained.encode(lines), atol=1e-6)
-
-
 def test_loaded_models_can_be_pickled(runs, pretrained, exported):
     lines = texts(runs)[:3]
     for model in (exported, pretrained):
@@ -177,7 +169,7 @@ def test_encoders_have_the_global_policy_if_it_is_mixed(runs, pretrained):
     assert 0 < np.abs(vectors - expected).max() < 0.1
 
 
-def test_errors_name_the_folder_that_was_given(theirs, tmp_path):
+def test_errors_name_the_folder_of_another_library(pretrained, theirs, tmp_path):
     # Without its head, the model is not a discriminator.
     theirs = shutil.copytree(theirs, tmp_path / "bare")
     path = theirs / "model.safetensors"
@@ -192,29 +184,46 @@ def test_errors_name_the_folder_that_was_given(theirs, tmp_path):
     config.write_text(json.dumps(settings))
     with pytest.warns(UserWarning, match="tokenizer differs: CJK"):
         model = et.load(theirs)
-    assert model.encode(["a"]).shape[0] == 1
+    texts = ["a bad book", "very good"]
+    expected = pretrained.encode(texts)
+    np.testing.assert_allclose(model.encode(texts), expected, atol=1e-6)
     with pytest.raises(ValueError, match=f"^{theirs} holds no discriminator: the mo"):
         model.predict(["a"])
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OwnClassifier(et.TextClassifier):
+    pass
+
+
+def test_a_preset_of_a_subclass_is_loaded(preset, tmp_path):
+    model = OwnClassifier.from_preset(preset, ["a", "b"])
+    model.save_to_preset(tmp_path / "own")
+    for load in (et.load, OwnClassifier.from_preset):
+        loaded = load(tmp_path / "own")
+        assert type(loaded) is OwnClassifier
+        expected = model.predict_proba(["b a"])
+        np.testing.assert_array_equal(loaded.predict_proba(["b a"]), expected)
 
 
 def test_errors_of_loading_and_arguments(runs, tuned, pretrained, exported, tmp_path):
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none is not a folder"):
         et.load(tmp_path / "none")
     (tmp_path / "task.json").write_text("{}")
-    with pytest.raises(ValueError, match="did not finish"):
-        et.load(tmp_path)
-    with pytest.raises(ValueError, match="no fine-tuned model, and TextClassifier"):
-        et.TextClassifier.load(runs / "finished")
-    with pytest.raises(ValueError, match="a TextClassifier, and TokenClassifier"):
-        et.TokenClassifier.load(runs / "task")
-    with pytest.raises(ValueError, match="pooling is 'max'; allowed are mean, cls"):
-        tuned.encode(["a"], "max")
-    with pytest.raises(ValueError, match="the encoder has 2 blocks"):
-        tuned.encode(["a"], layer=3)
-    with pytest.raises(ValueError, match=r"layer is 1\.0; the encoder has"):
-        tuned.encode(["a"], layer=1.0)
-    with pytest.raises(ValueError, match="text must be a list of values"):
-        tuned.predict("a")
+    for load, folder, message in (
+        (et.load, tmp_path, "did not finish"),
+        (et.TextClassifier.load, runs / "finished", "no fine-tuned model, and TextCl"),
+        (et.TokenClassifier.load, runs / "task", "a TextClassifier, and TokenCl"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(folder)
+    for options, message in (
+        ({"pooling": "max"}, "pooling is 'max'; allowed are mean, cls"),
+        ({"layer": 3}, "the encoder has 2 blocks"),
+        ({"layer": 1.0}, r"layer is 1\.0; the encoder has"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tuned.encode(["a"], **options)
     for method in (exported.predict, pretrained.predict, pretrained.encode):
         for size in (0, -1, 2.0):
             with pytest.raises(ValueError, match="batch_size must be a positive"):

@@ -1,5 +1,3 @@
-"""A class and a fine-tuning run train the same model with the same settings."""
-
 import numpy as np
 import pytest
 

@@ -1,47 +1,32 @@
-"""Text models: training, saving, learning rates and options."""
-
 import json
 import shutil
 import warnings
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
 import electra_tf as et
-from electra_tf.tasks import Example, Question, Sentence, saved
+from electra_tf.tasks import Question, saved
 from electra_tf.tasks.batching import make_batch
-from tests.api.common import ANSWERS, CLASSES, LABELS, QUESTIONS, TAGS, WORDS, make
-
-DATA = {
-    "TextClassifier": (WORDS, LABELS),
-    "TokenClassifier": (WORDS, TAGS),
-    "QuestionAnswering": (QUESTIONS, ANSWERS),
-}
+from tests.api.common import CLASSES, DATA, LABELS, WORDS, make
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_trained_model_is_saved(name, preset, tmp_path):
     model = make(name, preset)
-    before = model.get_weights()
-    history = model.fit(*DATA[name], epochs=2, batch_size=2, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
-    assert int(model.optimizer.iterations.numpy()) == 4
+    before, texts = model.get_weights(), DATA[name][0]
+    model.fit(*DATA[name], batch_size=2, verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 2
     changed = [(a != b).any() for a, b in zip(before, model.get_weights(), strict=True)]
     assert np.mean(changed) > 0.8
     model.save(tmp_path / "model.keras")
     loaded = et.load(tmp_path / "model.keras")
-    assert type(loaded) is type(model)
     np.testing.assert_equal(loaded.get_weights(), model.get_weights())
-    texts, exact = DATA[name][0], {"label", "tags", "words", "answer", "start"}
-    found, expected = loaded.predict(texts), model.predict(texts, batch_size=3)
-    assert len(found) == 4
-    for one, other in zip(found, expected, strict=True):
-        assert one.keys() == other.keys()
-        for key in exact & one.keys():
-            assert one[key] == other[key]
+    assert loaded.predict(texts) == model.predict(texts)
 
 
 @pytest.mark.slow
@@ -100,7 +85,6 @@ def test_the_default_rate_ends_with_the_call_of_fit(preset):
     strings = tf.data.Dataset.from_tensor_slices((WORDS, LABELS)).batch(3)
     peak = 3e-4
     for arguments, options, steps in (
-        ((WORDS, LABELS, 2), {"epochs": 5}, 10),
         ((WORDS, LABELS, 2), {"epochs": 10, "initial_epoch": 5}, 10),
         ((strings,), {"epochs": 5}, 10),
         ((strings.repeat(),), {"epochs": 2, "steps_per_epoch": 10}, 20),
@@ -190,22 +174,13 @@ def test_the_loss_is_the_mean_of_kerass(models):
         assert scores["loss"] == pytest.approx(float(expected), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_batches_are_those_of_fine_tuning_runs(name, preset):
-    """``preprocess`` equals ``featurize`` on the task's examples."""
-    model = make(name, preset)
-    task, texts, labels = saved.from_json(model.task), *DATA[name]
-    if name == "TextClassifier":
-        pairs = zip(texts, labels, strict=True)
-        examples = [Example("0", (text,), label) for text, label in pairs]
-    elif name == "TokenClassifier":
-        pairs = zip(texts, labels, strict=True)
-        split = ((tuple(a.split()), tuple(b.split())) for a, b in pairs)
-        examples = [Sentence("0", words, tags) for words, tags in split]
-    else:
-        rows = zip(texts["context"], labels["answer"], labels["start"], strict=True)
-        examples = [Question("0", "is it good ?", c, ((a, s),)) for c, a, s in rows]
-    rows = task.featurize(
+def test_batches_of_questions_are_those_of_fine_tuning_runs(preset):
+    """For texts and words, test_same_as_run.py compares the trained weights."""
+    model = make("QuestionAnswering", preset)
+    texts, labels = DATA["QuestionAnswering"]
+    rows = zip(texts["context"], labels["answer"], labels["start"], strict=True)
+    examples = [Question("0", "is it good ?", c, ((a, s),)) for c, a, s in rows]
+    rows = saved.from_json(model.task).featurize(
         examples, model.tokenizer, model.max_seq_length, training=True
     )
     (found,) = model.preprocess(texts, labels)
@@ -217,17 +192,11 @@ def test_batches_are_those_of_fine_tuning_runs(name, preset):
     tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
-def test_targets_of_several_labels(preset):
+def test_columns_of_several_labels_are_found_by_name(preset):
     model = make("TextClassifier", preset, labels=["x", "y"], kind="multilabel")
-    frame = pytest.importorskip("pandas").DataFrame({"y": [1, 0], "x": [0, 1]})
-    for labels, expected in (
-        ([("y",), ()], [[0, 1], [0, 0]]),
-        (np.eye(2), np.eye(2)),
-        ([[0.1, 0.9], ["y"]], [[0.1, 0.9], [0, 1]]),
-        (frame, [[0, 1], [1, 0]]),
-    ):
-        ((_, targets),) = model.preprocess(["a", "b"], labels)
-        np.testing.assert_allclose(targets, expected)
+    frame = pd.DataFrame({"y": [1, 0], "x": [0, 1]})
+    ((_, targets),) = model.preprocess(["a", "b"], frame)
+    np.testing.assert_array_equal(targets, [[0, 1], [1, 0]])
 
 
 def test_questions_without_usable_answers_are_left_out(preset):
@@ -318,17 +287,15 @@ def test_a_probe_is_the_first_head(preset, tmp_path):
         each.fit(WORDS, LABELS, verbose=0)
         np.testing.assert_allclose(each.head.kernel, 0, atol=1e-6)
     # Equal texts, so that the head learns the shares of the labels.
-    same, tags = ["good"] * 4, ["O", "O", "O", "B-X"]
-    given = {"sample_weight": [1, 1, 1, 9], "verbose": 0}
-    for name, labels, weights in (
-        ("TextClassifier", LABELS, {"class_weight": {"neg": 3.0}, "verbose": 0}),
-        ("TokenClassifier", tags, given),
+    tags = ["O", "O", "O", "B-X"]
+    for name, labels, weights, share in (
+        ("TextClassifier", LABELS, {"class_weight": {"neg": 3.0}}, 0.75),
+        ("TokenClassifier", tags, {"sample_weight": [1, 1, 1, 9]}, 0.25),
     ):
         model = make(name, preset, **options)
-        model.fit(same, labels, **weights)
-        (shares,) = np.reshape(model.predict_proba(["good"]), [1, -1])
-        expected = 0.75 if name == "TextClassifier" else 0.25
-        assert shares[0] == pytest.approx(expected, abs=0.1)
+        model.fit(["good"] * 4, labels, verbose=0, **weights)
+        shares = np.ravel(model.predict_proba(["good"]))
+        assert shares[0] == pytest.approx(share, abs=0.1)
     with pytest.raises(ValueError, match="head_init supports tasks"):
         make("QuestionAnswering", preset, **options)
 
@@ -372,13 +339,10 @@ def test_exports_take_raw_strings(preset, tmp_path):
     ("arguments", "message"),
     [
         ({"labels": ["a"]}, "needs at least 2 different ones"),
-        ({"labels": None}, "labels are missing"),
         ({"kind": "ranking"}, "kind is 'ranking'; allowed are classification"),
         ({"kind": "regression"}, "A regression has no labels"),
-        *(
-            ({"labels": None, "kind": "regression", "label_range": x}, "label_range mu")
-            for x in ((1, 1), 3, ("a", 1), (0, float("nan")))
-        ),
+        ({"labels": None, "kind": "regression", "label_range": 3}, "label_range must"),
+        ({"labels": None, "kind": "regression", "label_range": (1, 1)}, "label_range"),
         ({"max_seq_length": 65}, "has 64 positions: give 64 or less"),
         ({"max_seq_length": 0}, "max_seq_length must be at least 8, got"),
         ({"rate": 1}, "Unknown option 'rate'; known are dropout"),

@@ -1,13 +1,12 @@
 import types
 
 from electra_tf.comparison import plan
-from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.commands import CompareConfig
 
 VOCAB = 400
 
 
 def plan_of(**values):
-    """Returns the plan of two systems and two probes, with these settings."""
     values = {
         "system": ("electra:", "mlm: --objective=mlm"),
         "probe": ("cola: --task=cola", "sst: --task=sst"),

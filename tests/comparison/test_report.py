@@ -1,5 +1,3 @@
-"""Tables and picture of a store with hand-written scores."""
-
 import json
 import math
 import re
@@ -67,6 +65,9 @@ def test_scores_and_their_average(store):
     fill(store, scores={"mlm": [(78.0, 60.0)]}, metric="accuracy of masked_lm")
     metrics = "cola: dev accuracy or accuracy of masked_lm; sst: dev accuracy or"
     assert metrics in markdown(plan(), store)
+    only = markdown(plan(probe=("sst: --task=sst",)), store)
+    assert "\n\nsst: dev accuracy or accuracy of masked_lm.\n\n" in only
+    assert "## Scores" not in markdown(plan(probe=()), store)
 
 
 def test_differences_are_paired_by_seed(store):
@@ -133,17 +134,6 @@ def test_failures_are_told(store):
     assert "- electra seed 0: 1 of 1 fine-tuning runs of cola diverged" in text
 
 
-def test_metrics_are_those_of_the_probes_in_the_table(store):
-    text = markdown(plan(probe=("sst: --task=sst",)), store)
-    assert "\n\nsst: dev accuracy.\n\n" in text
-
-
-def test_an_empty_store_and_no_probes(tmp_path):
-    store = Store(tmp_path)
-    assert "| electra" in markdown(plan(), store)
-    assert "Scores" not in markdown(plan(probe=()), store)
-
-
 def fill_learned(store, electra=0.7, loss=5.2):
     trivial = {"masked_lm_loss": 6.5, "masked_lm_loss_copying": 5.6}
     for system, held_out, beside in (
@@ -205,9 +195,10 @@ def test_damaged_stores_are_refused(tmp_path):
             Store(tmp_path)
 
 
-def test_picture(tmp_path):
+def test_a_picture_of_scores_and_none_of_an_empty_store(tmp_path):
     store = Store(tmp_path)
     assert figure(Scores(plan(), store)) is None
+    assert "| electra" in markdown(plan(), store)
     fill(store)
     (axis,) = figure(Scores(plan(), store)).axes
     names = [text.get_text() for text in axis.get_yticklabels()]

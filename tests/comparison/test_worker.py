@@ -1,5 +1,3 @@
-"""Parts of the worker, in this process; tests/end_to_end runs all of it."""
-
 import json
 
 import keras
@@ -24,11 +22,10 @@ def records(tmp_path_factory):
     words = [f"w{letter}" for letter in "abcdefghij"]
     documents = [" ".join(words[i % 7 :] * 3) for i in range(200)]
     (folder / "text.txt").write_text("\n\n".join(documents))
-    vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))
-    text, data = folder / "text.txt", folder / "data"
-    cased = {"lower_case": False, "strip_accents": False}
-    common.build(text, data, vocabulary=vocabulary, max_seq_length=32, **cased)
-    return data
+    options = {"max_seq_length": 32, "lower_case": False, "strip_accents": False}
+    options["vocabulary"] = Vocabulary((*SPECIAL_TOKENS, *words))
+    common.build(folder / "text.txt", folder, **options)
+    return str(folder / "train-*.tfrecord")
 
 
 def job(folder, *probes, **values):
@@ -52,7 +49,7 @@ def test_the_untrained_encoder_is_the_one_that_a_run_begins_with(records, tmp_pa
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     config = {"data": [str(tmp_path / "pairs.jsonl")]}
     probe = {"probe": "p", "command": "score", "config": config}
-    chosen = job(tmp_path, probe, records=[str(records / "train-*.tfrecord")])
+    chosen = job(tmp_path, probe, records=[records])
     row, probed = emitted(chosen)
     assert (probed["probe"], probed["baseline"]) == ("p", 50.0)
     assert probed["score"] in (0.0, 50.0, 100.0)
@@ -76,12 +73,12 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
     (tmp_path / "train.csv").write_text("".join(["text,label\n", *rows]))
     config = {"task": "classification", "train": str(tmp_path / "train.csv")}
     config |= {"text": ["text"], "label": ["label"], "max_seq_length": 32}
-    config |= {"eval": config["train"], "epochs": 60.0, "pooling": "mean"}
+    config |= {"eval": config["train"], "pooling": "mean"}
+    config |= {"epochs": 10.0, "train_batch_size": 4}
     config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
     probe = {"probe": "words", "command": "finetune", "config": config}
-    records = [str(records / "train-*.tfrecord")]
-    sizes = {"hidden_size": 16, "num_heads": 1, "embedding_size": 8}
-    chosen = job(tmp_path / "run", probe, records=records, **sizes)
+    sizes = {"num_layers": 1, "hidden_size": 16, "num_heads": 1, "embedding_size": 8}
+    chosen = job(tmp_path / "run", probe, records=[records], **sizes)
     assert emitted(chosen)[1]["score"] == 100.0
     kept = tmp_path / "run" / "probes" / "1" / "words"
     for name, section in (("search", "best"), ("config", "config")):

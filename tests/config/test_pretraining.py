@@ -1,5 +1,3 @@
-"""Configuration, flags and the shipped flagfiles."""
-
 import pkgutil
 import typing
 
@@ -8,7 +6,7 @@ import pytest
 from electra_tf import cli
 from electra_tf.__main__ import COMMANDS
 from electra_tf.config import commands, fields
-from electra_tf.config.comparison import CompareConfig
+from electra_tf.config.commands import CompareConfig
 from electra_tf.config.finetuning import FinetuneConfig, FinetuneRunConfig
 from electra_tf.config.pretraining import EncoderConfig, GeneratorConfig, PretrainConfig
 from electra_tf.config.records import RecordsConfig
@@ -150,14 +148,6 @@ def test_every_number_has_a_range(config_class):
     assert len(numbers) >= 5
     free = {leaf.name for leaf in numbers if {*leaf.metadata["limits"]} == {None}}
     assert free <= {"null_threshold"}
-
-
-def test_towers_and_the_last_mask_rate():
-    assert PretrainConfig().generator_kind == "masked_lm"
-    assert parse("--objective=electric").generator_kind == "two_tower"
-    assert parse("--generator=two_tower").generator_kind == "two_tower"
-    assert parse("--mask_rate=0.2").last_mask_rate == 0.2
-    assert parse("--final_mask_rate=0.3").last_mask_rate == 0.3
 
 
 def test_base_with_the_small_learning_rate_is_questioned():

@@ -89,14 +89,13 @@ def examples(folder, split):
     return parse_batch(tf.constant(serialized)).to_list()
 
 
-def original_record(ids, length, sep=3):
+def original_record(ids, length):
     """Returns a record in the original format: three int64 lists of equal length."""
     padding = [0] * (length - len(ids))
-    first = ids.index(sep) + 1
     columns = {
         "input_ids": ids + padding,
         "input_mask": [1] * len(ids) + padding,
-        "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
+        "segment_ids": [0] * length,
     }
     feature = {
         name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))

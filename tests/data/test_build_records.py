@@ -1,5 +1,3 @@
-"""The records command."""
-
 import os
 import shutil
 import signal
@@ -30,7 +28,7 @@ def arguments(corpus, tmp_path):
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_killed_mid_way_and_run_again(corpus, arguments, tmp_path, capsys):
-    corpus.write_text(text(20_000))
+    corpus.write_text(text(6_000))
     killed = tmp_path / "killed"
     process = start(killed, arguments, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -56,15 +54,9 @@ def test_command_line_blank_lines(corpus, arguments, tmp_path):
         folder = f"--output_dir={tmp_path / flag}"
         assert main(["records", folder, flag, *arguments, "--eval_fraction=0"]) == 0
         assert read_manifest(tmp_path / flag).num_records == count
-    corpus.write_bytes(b"GIF89a\0\0")
-    message = r"^error: .*corpus.txt: looks binary \(a zero byte at byte 6\)"
-    with pytest.raises(SystemExit, match=message):
-        main(["records", f"--output_dir={tmp_path / 'out'}", *arguments])
 
 
-def test_a_second_process_waits_and_uses_what_the_first_built(
-    corpus, arguments, tmp_path
-):
+def test_a_second_process_waits_for_the_first(corpus, arguments, tmp_path):
     corpus.write_text(text(40))
     build(corpus, tmp_path / "whole")
     folder = tmp_path / "shared"

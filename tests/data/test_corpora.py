@@ -6,13 +6,10 @@ import random
 from pathlib import Path
 
 import fsspec
-import numpy as np
-import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from fsspec.spec import AbstractBufferedFile
-from pyarrow import parquet
 
 from electra_tf.data import corpora, tables
 from electra_tf.data.corpora import open_corpus
@@ -37,13 +34,11 @@ def write(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    "text", ["\n one \ntwo\n\n \t\n\nthree", "\ufeffone\r\ntwo\r\n\r\nthree\r\n"]
-)
-def test_blank_lines_separate_documents(text, write):
-    path = write("a.txt", text)
-    assert documents(path) == [["one", "two"], ["three"]]
-    assert documents(path, blank_lines_separate=False) == [["one", "two", "three"]]
+def test_blank_lines_separate_documents(write):
+    for text in ("\n one \ntwo\n\n \t\n\nthree", "\ufeffone\r\ntwo\r\n\r\nthree\r\n"):
+        path = write("a.txt", text)
+        assert documents(path) == [["one", "two"], ["three"]]
+        assert documents(path, blank_lines_separate=False) == [["one", "two", "three"]]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -124,13 +119,11 @@ def test_broken_links_and_unreadable_folders_are_named(write, tmp_path, monkeypa
     write("a.txt", "text")
     write("b/c.txt", "unreadable")
     (tmp_path / "d.txt").symlink_to(tmp_path / "moved.txt")
-    for spec, names in (
-        (tmp_path, [f"{tmp_path}/b (Permission denied)"]),
-        (tmp_path / "*.txt", []),
-    ):
-        said = []
+    said = []
+    for spec in (tmp_path, tmp_path / "*.txt"):
         assert documents(spec, log=said.append) == [["text"]]
-        assert all(name in said[0] for name in (*names, "d.txt (broken link)"))
+        assert "d.txt (broken link)" in said[-1]
+    assert f"{tmp_path}/b (Permission denied)" in said[0]
 
 
 def test_outputs_are_left_out_of_folders_and_patterns(write, tmp_path):
@@ -216,11 +209,7 @@ ROWS = ["one\ntwo", 'a "quote", \u00e9', " ", "x\ty\r\nz"]
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("a.jsonl", "a.json.gz", "a.jsonl.zst", "a.CSV", "a.csv.xz", "a.tsv"),
-        *("a.parquet", "a.parquet.zst"),
-    ],
+    "name", ["a.jsonl", "a.json.gz", "a.CSV", "a.csv.xz", "a.tsv", "a.parquet.zst"]
 )
 def test_rows_of_a_table_are_documents(name, write, tmp_path):
     rows = ROWS if "tsv" not in name else [" one ", "two, three"]
@@ -238,10 +227,14 @@ def test_rows_of_a_table_are_documents(name, write, tmp_path):
     assert len({source.fingerprint() for (source,) in sources}) == 2
     write("b.txt", "texts come first")
     assert documents(tmp_path) == [["texts come first"]]
+    # Characters that text files cannot hold are replaced.
+    path = write("a.jsonl", '{"text": "a \\ud83d b\\n\\u0000\\nc"}')
+    assert documents(path) == [["a ? b", "c"]]
 
 
 ONE_ROW = '{"text": "a"}\n'
 NUMBERS = table("a.parquet", [{"text": 3}])
+NOT_UTF8 = table("a.parquet", [{"text": "abcd"}]).replace(b"abcd", b"ab\xff\xfe")
 
 
 class Buffered(AbstractBufferedFile):
@@ -262,9 +255,7 @@ def test_remote_patterns(monkeypatch):
     assert documents("memory://mixed/*") == expected
     with pytest.raises(ValueError, match="not a file or folder"):
         documents("memory://mixed/*.csv")
-    with pytest.raises(
-        ValueError, match=r"a remote folder: give .*memory://mixed/\*\*"
-    ):
+    with pytest.raises(ValueError, match=r"a remote folder: .*memory://mixed/\*\*"):
         documents("memory://mixed/")
     with pytest.raises(ValueError, match=r"nowhere://a.*pip install"):
         documents("nowhere://a")
@@ -278,20 +269,15 @@ def test_remote_patterns(monkeypatch):
         ("a.txt", b"\xef\xbb\xbfgood\nbad \xff", "not UTF-8 at byte 12"),
         ("a.txt", b"ab\ncd\0", "looks binary .a zero byte at byte 5"),
         ("a.gz", b"ab\n\xff", "not UTF-8 at byte 3"),
-        (
-            "a.jsonl",
-            ONE_ROW + '\n{"text": 3}',
-            "line 3: column 'text' must hold a text, got 3",
-        ),
         ("a.jsonl", ONE_ROW + '{"text": null}', "line 2: .*, got None"),
+        ("a.jsonl", ONE_ROW + '\n{"text": 3}', "line 3: column 'text' .*, got 3"),
         ("a.jsonl", ONE_ROW + '{"body": "b"}', "line 2: no column .* are body: choose"),
         ("a.jsonl", ONE_ROW + '{"text": "b', "line 2: Unterminated string"),
-        ("a.jsonl", "[\n", "line 1: "),
         ("a.jsonl", b"\x00\x01", "looks binary"),
         ("a.csv", b"text\ncaf\xe9", "not UTF-8 at byte 8"),
-        ("a.csv", "text,id\na,1\nb", "line 3: 1 cells, but the header has 2"),
         ("a.parquet", NUMBERS[:-9], "not a whole Parquet file"),
         ("a.parquet", NUMBERS, "row 1: .*, got 3"),
+        ("a.parquet", NOT_UTF8, "not a whole Parquet file .'utf-8' codec"),
     ],
 )
 def test_unreadable_files_are_named(name, content, message, write):
@@ -299,24 +285,7 @@ def test_unreadable_files_are_named(name, content, message, write):
         documents(write(name, content))
 
 
-def test_a_parquet_file_that_is_not_utf8_is_named(tmp_path):
-    buffers = np.array([0, 3, 6], np.int32), b"abc\xff\xfez"
-    column = pa.StringArray.from_buffers(2, *map(pa.py_buffer, buffers))
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pa.table({"text": column}), path)
-    with pytest.raises(ValueError, match=r"not a whole Parquet file .'utf-8' codec"):
-        documents(path)
-
-
-def test_characters_that_text_files_cannot_hold_are_replaced(write):
-    path = write("a.jsonl", '{"text": "a \\ud83d b\\n\\u0000\\nc"}')
-    assert documents(path) == [["a ? b", "c"]]
-
-
 def test_a_larger_limit_of_csv_cells_stays():
     limit = csv.field_size_limit(1 << 30)
-    try:
-        importlib.reload(tables)
-        assert csv.field_size_limit() == 1 << 30
-    finally:
-        csv.field_size_limit(limit)
+    importlib.reload(tables)
+    assert csv.field_size_limit(limit) == 1 << 30

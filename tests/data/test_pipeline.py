@@ -1,6 +1,5 @@
-"""Stream of batches: complete, shuffled, resumable, and able to read old shards."""
-
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -17,22 +16,19 @@ PAD, UNK, CLS, SEP, MASK = range(5)
 LENGTH, VOCAB = 16, 200
 
 
-def masking(**overrides):
-    arguments = {"never_masked": (CLS, SEP), "max_seq_length": LENGTH}
-    return Masking(VOCAB, MASK, **{**arguments, **overrides})
+def masking(**options):
+    options = {"never_masked": (CLS, SEP), "max_seq_length": LENGTH, **options}
+    return Masking(VOCAB, MASK, **options)
 
 
-def write(folder):
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
     """Writes 37 records in three shards; the fifth token is the record's number."""
+    folder = tmp_path_factory.mktemp("records")
     for shard, numbers in enumerate((range(15), range(15, 30), range(30, 37))):
         rows = [[CLS, 50, 51, 52, 100 + n, SEP, 60, 61, SEP] for n in numbers]
         records.write_shard(folder / f"train-{shard}.tfrecord", rows)
     return str(folder / "train-*.tfrecord")
-
-
-@pytest.fixture
-def files(tmp_path):
-    return write(tmp_path)
 
 
 def stream(files, batches, **options):
@@ -46,9 +42,9 @@ def numbers(batches):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(files):
     """37 batches, or 148 records: four passes."""
-    return stream(write(tmp_path_factory.mktemp("whole")), 37, mask_variants=2)
+    return stream(files, 37, mask_variants=2)
 
 
 def test_each_pass_holds_each_record_once_in_new_order(files, whole):
@@ -119,6 +115,13 @@ def test_evaluation_reads_once_in_order_and_fills_with_empty_rows(files):
     assert last["input_mask"][1:].sum() == 0
     assert last["masked_lm_weights"][1:].sum() == 0
     assert last["input_ids"].shape == (4, LENGTH)
+    # A shorter one is spread over the files.
+    few = stream(files, 100, training=False, max_batches=3)
+    assert numbers(few).tolist() == list(range(0, 36, 3))
+    every = stream(files, 100, training=False, max_batches=10)
+    np.testing.assert_array_equal(numbers(every[:9]), range(36))
+    with pytest.raises(ValueError, match="max_batches is for training=False"):
+        stream(files, 1, max_batches=3)
 
 
 def test_workers_share_each_batch(files):
@@ -142,34 +145,35 @@ def test_folders_with_different_vocabularies_are_refused(tmp_path):
         pretraining_dataset(folders, batch_size=4)
 
 
-def test_an_evaluation_is_spread_over_the_files(files):
-    few = stream(files, 100, training=False, max_batches=3)
-    assert numbers(few).tolist() == list(range(0, 36, 3))
-    every = stream(files, 100, training=False, max_batches=10)
-    np.testing.assert_array_equal(numbers(every[:9]), range(36))
-    with pytest.raises(ValueError, match="max_batches is for training=False"):
-        stream(files, 1, max_batches=3)
-
-
 def test_segments_change_after_the_first_separator():
     ids = tf.constant([[CLS, 9, SEP, 8, 7, SEP, PAD], [CLS, 9, 9, 9, SEP, PAD, PAD]])
     segments = derive_inputs(ids, tf.cast(ids != PAD, tf.int32), SEP)["segment_ids"]
     assert segments.numpy().tolist() == [[0, 0, 0, 1, 1, 1, 0], [0] * 7]
 
 
-def test_a_record_longer_than_the_model_is_refused(tmp_path):
-    path = tmp_path / "long.tfrecord"
+def test_other_records_are_refused(tmp_path):
+    """tests/faults/test_records.py damages records in other ways."""
+    path = tmp_path / "other.tfrecord"
     records.write_shard(path, [[CLS, *range(50, 80), SEP]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="max_seq_length=16"):
         stream(str(path), 1, training=False)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"\xffx")
+    with pytest.raises(ValueError, match=r"other.tfrecord: a record has no input_ids"):
+        stream(str(path), 1)
+    # Ids are not wrapped around.
+    for index in (-1, 2**40 + 7):
+        serialized = tf.constant([original_record([CLS, index, SEP], 3)])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="an id is"):
+            pipeline.parse_batch(serialized)
 
 
 def test_a_path_that_exists_is_taken_as_it_is(tmp_path, files):
     folder = tmp_path / "lr[5e-4],seed=1"
     folder.mkdir()
     path = folder / "train-0.tfrecord"
-    path.write_bytes((tmp_path / "train-0.tfrecord").read_bytes())
-    (folder / "eval-0.tfrecord").write_bytes(path.read_bytes())
+    for copy in (path, folder / "eval-0.tfrecord"):
+        shutil.copy(files.replace("*", "0"), copy)
     assert expand_files(str(path)) == expand_files([path]) == [str(path)]
     assert expand_files(folder) == [str(path)]
     again = os.path.relpath(path)
@@ -185,7 +189,7 @@ def test_a_path_that_exists_is_taken_as_it_is(tmp_path, files):
     (folder / "eval-0.tfrecord").unlink()
     with pytest.raises(ValueError, match=r"No TFRecord file matches .*eval-\*"):
         stream(folder, 1, training=False)
-    both = f"{tmp_path / 'train-1.tfrecord'},{tmp_path / 'train-[02].tfrecord'}"
+    both = ",".join(files.replace("*", part) for part in ("1", "[02]"))
     assert expand_files(both) == expand_files(files)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="No TFRecord file matches"):
@@ -195,26 +199,13 @@ def test_a_path_that_exists_is_taken_as_it_is(tmp_path, files):
         stream(tmp_path / "empty", 1)
 
 
-def test_records_that_are_not_utf8_are_refused(tmp_path):
-    """tests/faults/test_records.py damages records in other ways."""
-    path = str(tmp_path / "other.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(b"\xffx")
-    with pytest.raises(ValueError, match=r"other.tfrecord: a record has no input_ids"):
-        stream(path, 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [
-        *(("seed", 0), ("start_batch", 0), ("batch_size", 1), ("mask_variants", 1)),
-        ("shuffle_buffer", 1),
-    ],
-)
-def test_numbers_that_are_too_small_are_refused(files, name, least):
-    wrong = {name: least - 1}
-    with pytest.raises(ValueError, match=f"{name} must be at least {least}, got"):
-        stream(files, 1, **wrong)
+def test_numbers_that_are_too_small_are_refused(files):
+    for name in ("batch_size", "mask_variants", "shuffle_buffer"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+            stream(files, 1, **{name: 0})
+    for name in ("seed", "start_batch"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 0, got -1"):
+            stream(files, 1, **{name: -1})
 
 
 def test_an_error_about_something_else_passes():
@@ -222,9 +213,3 @@ def test_an_error_about_something_else_passes():
     error = tf.errors.ResourceExhaustedError(None, None, "out of memory")
     with pytest.raises(type(error)), pipeline.naming_damage(["missing"], VOCAB):
         raise error
-
-
-@pytest.mark.parametrize("index", [-1, 2**40 + 7])
-def test_ids_are_not_wrapped_around(index):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="an id is"):
-        pipeline.parse_batch(tf.constant([original_record([CLS, index, SEP], 3)]))

@@ -1,5 +1,3 @@
-"""Existing records: one or several folders, one vocabulary, one casing."""
-
 import os
 import shutil
 
@@ -28,7 +26,7 @@ def given(*patterns, **options):
     return given_data(DataConfig(records=patterns, max_seq_length=32, **options), print)
 
 
-def test_all_folders_count(tmp_path):
+def test_all_folders_count(tmp_path, capsys):
     first, second = build(tmp_path / "a"), build(tmp_path / "b", first=5)
     data = given(tmp_path / "a" / "*.tfrecord", tmp_path / "b")
     assert data.manifest.num_records == first.num_records + second.num_records
@@ -41,6 +39,10 @@ def test_all_folders_count(tmp_path):
     apart = given(tmp_path / "a", eval_records=(str(tmp_path / "b"),))
     assert apart.eval_files == data.eval_files[1:]
     assert apart.manifest == first
+    # Not without the manifest of one.
+    (tmp_path / "b" / "manifest.json").unlink()
+    assert given(tmp_path / "a", tmp_path / "b").manifest is None
+    assert f"{tmp_path / 'b'} has no manifest" in capsys.readouterr().out
 
 
 def test_the_manifest_has_the_shards_that_are_read(corpus, tmp_path):
@@ -66,26 +68,21 @@ def test_different_vocabularies_are_refused(tmp_path):
             given(*patterns, **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lower_case": False}, "differ in lower_case"),
-        ({"max_seq_length": 64}, r"in .*b hold up to 64 tokens"),
-    ],
-)
-def test_different_casings_and_longer_records_are_refused(options, message, tmp_path):
+def test_different_casings_and_longer_records_are_refused(tmp_path):
     build(tmp_path / "a")
-    build(tmp_path / "b", **options)
-    with pytest.raises(ValueError, match=message):
-        given(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(ValueError, match=message):
-        given(tmp_path / "a", eval_records=(str(tmp_path / "b"),))
+    for name, options, message in (
+        ("cased", {"lower_case": False}, "differ in lower_case"),
+        ("long", {"max_seq_length": 64}, r"in .*long hold up to 64 tokens"),
+    ):
+        build(tmp_path / name, **options)
+        with pytest.raises(ValueError, match=message):
+            given(tmp_path / "a", tmp_path / name)
+        with pytest.raises(ValueError, match=message):
+            given(tmp_path / "a", eval_records=(str(tmp_path / name),))
 
 
-def test_a_casing_without_effect_and_scores_of_training_text_are_reported(
-    tmp_path, capsys
-):
-    build(tmp_path / "a")
+def test_flags_of_the_build_have_no_effect_on_records(tmp_path, capsys):
+    build(tmp_path / "a", eval_fraction=0.2)
     train = str(tmp_path / "a" / "train-*")
     # The same files, by another path.
     again = os.path.relpath(train)
@@ -93,10 +90,6 @@ def test_a_casing_without_effect_and_scores_of_training_text_are_reported(
     first, second = capsys.readouterr().out.splitlines()
     assert "warning: --nolower_case has no effect" in first
     assert "warning: 1 files are read for training and for evaluation" in second
-
-
-def test_flags_of_the_build_have_no_effect_on_records(tmp_path, capsys):
-    build(tmp_path / "a", eval_fraction=0.2)
     given(tmp_path / "a", eval_fraction=0.2, corpus=(str(tmp_path / "a" / "text.txt"),))
     assert not capsys.readouterr().out
     other = {"eval_fraction": 0.5, "corpus": ("other.txt",), "data_dir": "b"}
@@ -109,14 +102,6 @@ def test_flags_of_the_build_have_no_effect_on_records(tmp_path, capsys):
     data = DataConfig(records=(str(tmp_path / "a"),), max_seq_length=512)
     given_data(data, print)
     assert "hold at most 32 tokens: --max_seq_length=512" in capsys.readouterr().out
-
-
-def test_a_folder_without_manifest_makes_no_counts(tmp_path, capsys):
-    build(tmp_path / "a")
-    build(tmp_path / "b")
-    (tmp_path / "b" / "manifest.json").unlink()
-    assert given(tmp_path / "a", tmp_path / "b").manifest is None
-    assert f"{tmp_path / 'b'} has no manifest" in capsys.readouterr().out
 
 
 def test_records_with_a_scheme(tmp_path):

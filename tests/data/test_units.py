@@ -1,5 +1,3 @@
-"""Units: held-out documents, splitting and grouping, processes."""
-
 import os
 
 import pytest
@@ -27,9 +25,7 @@ def test_at_least_one_document_is_held_out_and_never_all(fraction, corpus, tmp_p
 
 
 @pytest.mark.parametrize(("seed", "fraction"), [(0, 0.3), (1, 0.3), (2, 0.01)])
-def test_a_document_that_is_nearly_all_of_the_corpus_is_not_held_out(
-    seed, fraction, tmp_path
-):
+def test_a_document_that_is_nearly_all_is_not_held_out(seed, fraction, tmp_path):
     """Holds for either order of the hashes and either side of the bound."""
     (tmp_path / "large.txt").write_text(text(1, seed=seed, lines=900))
     (tmp_path / "small.txt").write_text(text(1, seed=seed + 100, lines=3))

@@ -1,5 +1,3 @@
-"""The diffs of docs/extending.md work on a copy of the package."""
-
 import re
 import shutil
 import sys

@@ -1,5 +1,3 @@
-"""The Python blocks of each page run in order, in one namespace."""
-
 import csv
 import importlib.util
 import re
@@ -28,7 +26,6 @@ def blocks(page):
 
 
 def run(page, **names):
-    """Executes a page and returns its namespace."""
     for code in blocks(page):
         if PRETRAINING in code:
             continue

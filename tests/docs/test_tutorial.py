@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from electra_tf import files
 from tests.examples.common import ROOT, output_of
 from tests.strategy import free_ports
 
@@ -15,25 +16,32 @@ STEP = re.compile(
     r'```bash\n(?P<shell>.*?)```|```python title="(?P<name>[\w.]+)"\n(?P<code>.*?)```',
     re.DOTALL,
 )
+# Runs blocks of shell commands, with one process for all that Python alone runs.
+PROGRAM = r"""
+import runpy, shlex, subprocess, sys
+from electra_tf.__main__ import main
 
-
-def steps():
-    """Yields the page's commands, and a command that writes each of its files."""
-    for step in STEP.finditer(PAGE):
-        if step["shell"]:
-            yield step["shell"]
+for block in sys.argv[1:]:
+    commands = block.replace("\\\n", " ").splitlines()
+    if not all(command.startswith("python ") for command in commands):
+        subprocess.run(["bash", "-euo", "pipefail", "-c", block], check=True)
+        continue
+    for command in commands:
+        _, name, *arguments = shlex.split(command)
+        if name == "-m":
+            assert main(arguments[1:]) == 0, command
         else:
-            yield f"cat > {step['name']} <<'END_OF_FILE'\n{step['code']}END_OF_FILE\n"
+            runpy.run_path(name, run_name="__main__")
+"""
 
 
 def logged(path):
     """Training losses of a run."""
-    rows = map(json.loads, path.read_text().splitlines())
-    return [row["loss"] for row in rows if "loss" in row]
+    return [row["loss"] for row in files.read_json_lines(path) if "loss" in row]
 
 
 def test_every_block_is_a_step():
-    assert len(list(steps())) == len(re.findall(r"^```\w", PAGE, re.MULTILINE))
+    assert len(STEP.findall(PAGE)) == len(re.findall(r"^```\w", PAGE, re.MULTILINE))
 
 
 @pytest.mark.slow
@@ -43,20 +51,26 @@ def test_the_steps_run(installed, tmp_path):
     pytest.importorskip("fastapi")
     for name in ("configs", "docs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
-    script = "\n".join(["set -euo pipefail", *steps()])
-    script = script.replace("8000", str(free_ports(1)[0]))
+    page = PAGE.replace("8000", str(free_ports(1)[0]))
     # A few steps are enough to test the commands.
     for long, short in (
         ("120 --warmup_steps=20", "8 --warmup_steps=2"),
         ("40 --warmup_steps=10", "8 --warmup_steps=2"),
         ("--epochs=10", "--epochs=2"),
     ):
-        assert long in script
-        script = script.replace(long, short)
-    script = re.sub(r"(--(?:eval|save_checkpoint)_steps)=\d+", r"\1=8", script)
+        assert long in page
+        page = page.replace(long, short)
+    page = re.sub(r"(--(?:eval|save_checkpoint)_steps)=\d+", r"\1=8", page)
+    blocks = []
+    for step in STEP.finditer(page):
+        if step["shell"]:
+            blocks.append(step["shell"])
+        else:
+            (tmp_path / step["name"]).write_text(step["code"])
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {"PYTHONPATH": str(installed), "PATH": path}
-    output = output_of(["bash", "-c", script], tmp_path, **variables)
+    program = [sys.executable, "-u", "-c", PROGRAM, *blocks]
+    output = output_of(program, tmp_path, **variables)
     pattern = r'^\{"text": "the sailor rowed to the island \.".*$'
     (predicted,) = re.findall(pattern, output, re.MULTILINE)
     assert json.loads(predicted)["label"] == "sea"
@@ -71,10 +85,13 @@ def test_the_steps_run(installed, tmp_path):
     report = json.loads((tmp_path / "runs/topics/results.json").read_text())
     accuracy = report["summary"][report["main_split"]]["accuracy"]
     assert accuracy["min"] > accuracy["baseline"] + 30
-    files = [f"runs/topics/{name}" for name in ("curves.png", "model_card.md")]
-    files += [f"runs/mine/{name}" for name in ("curves.png", "samples.txt")]
-    files += ["runs/mine/checkpoints", "runs/watched/encoder.keras"]
-    files += ["runs/topics/saved_model"]
-    assert [name for name in files if not (tmp_path / name).exists()] == []
+    for folder, names in (
+        ("topics", ("curves.png", "model_card.md", "saved_model")),
+        ("mine", ("curves.png", "samples.txt", "checkpoints")),
+        ("watched", ("encoder.keras",)),
+    ):
+        assert {*names} <= {
+            path.name for path in (tmp_path / "runs" / folder).iterdir()
+        }
     with open(tmp_path / "losses.csv") as file:
         assert list(csv.DictReader(file))

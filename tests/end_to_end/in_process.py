@@ -7,20 +7,14 @@ from tests.flag_parsing import parse
 
 
 def config_of(text, model_dir, *arguments):
-    """Returns the config of a six-step run with the sizes of the end-to-end tests.
-
-    ``arguments`` may begin with a flagfile; flags after ``--`` override the sizes.
-    """
-    middle = arguments.index("--") if "--" in arguments else 0
-    flags = command(text, model_dir)[2:]
+    """Returns the config of a six-step run with the sizes of the end-to-end tests."""
     return parse(
-        *arguments[:middle],
-        *(x for x in flags if not (middle and x.startswith("--generator"))),
+        *command(text, model_dir)[2:],
         "--num_train_steps=6",
         "--save_checkpoint_steps=2",
         "--log_steps=1",
         "--mixed_precision=none",
-        *arguments[middle + 1 if middle else 0 :],
+        *arguments,
     )
 
 

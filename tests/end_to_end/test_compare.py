@@ -1,9 +1,6 @@
-"""``python -m electra_tf compare``, also killed and resumed."""
-
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +11,8 @@ import pytest
 
 import electra_tf.api  # noqa: F401 - registers the classes of encoder.keras
 from electra_tf import files
-from tests.end_to_end.test_pretraining import ROOT, SIZES, signal_after
+from electra_tf.comparison import compare, worker
+from tests.end_to_end.test_pretraining import SIZES, start_and_signal
 from tests.golden import commands
 
 pytestmark = pytest.mark.slow
@@ -36,7 +34,7 @@ def table(text):
 def command(text, output_dir, *flags):
     probe = (
         "--task=classification --train={data}/train.csv --eval={data}/dev.csv "
-        "--max_seq_length=24 --epochs=4 --train_batch_size=8 --learning_rate=1e-2"
+        "--max_seq_length=24 --epochs=2 --train_batch_size=8 --learning_rate=1e-2"
     )
     return [
         sys.executable,
@@ -71,8 +69,16 @@ def weights(path):
 
 @pytest.fixture(scope="module")
 def whole(table, tmp_path_factory):
+    """Runs the workers' code in this process, which saves importing TensorFlow."""
+
+    def run_jobs(jobs, store, *_):
+        for job in json.loads(json.dumps(jobs)):
+            assert worker.run(job, store.add) == 0
+
     folder = tmp_path_factory.mktemp("whole")
-    return folder, run(table, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "run_jobs", run_jobs)
+        return folder, run(table, folder)
 
 
 def test_it_leaves_what_it_promises(table, whole):
@@ -92,8 +98,11 @@ def test_it_leaves_what_it_promises(table, whole):
     assert "**Below threshold: electra (AUC " in text
     assert "## Against" not in text
     again = run(table, folder, "--threshold_auc=0", "--threshold_nats=0")
-    assert rows(folder) == found
+    assert "to train or probe" not in again
     assert "## Against electra" in again
+    refused = run(table, folder, "--pretrain=--mask_rate=0.3", expect=1)
+    assert "electra: --mask_rate was 0.15, now 0.3" in refused
+    assert rows(folder) == found
     assert not list(folder.rglob("checkpoints"))
     assert not list(folder.rglob("model.keras"))
 
@@ -115,23 +124,6 @@ def test_a_probe_is_what_run_finetuning_gives(table, whole, tmp_path):
     assert report["summary"]["eval"]["accuracy"]["mean"] == row["score"]
 
 
-def test_done_is_done_and_changes_are_refused(table, whole):
-    folder, _ = whole
-    before = (folder / "results.jsonl").read_bytes()
-    output = run(table, folder)
-    assert "to train or probe" not in output
-    for flag, message in (
-        ("--pretrain=--mask_rate=0.3", "electra: --mask_rate was 0.15, now 0.3"),
-        ("--budget=electra:40", "electra: --num_train_steps was 30, now 40"),
-        ("--probe_seeds=2", "eats: --probe_seeds was 1, now 2"),
-    ):
-        # The flag is refused before a worker starts.
-        output = run(table, folder, flag, expect=1)
-        assert message in output
-        assert "--overwrite" in output
-    assert (folder / "results.jsonl").read_bytes() == before
-
-
 def workers_of(output_dir):
     """Returns ids of worker processes that log to a file in the folder."""
     found = []
@@ -146,33 +138,20 @@ def workers_of(output_dir):
     return found
 
 
-def start_and_signal(table, folder, number, system):
-    """Sends a signal after step 20 of a system; returns the exit code."""
-    run = folder / "runs" / system / "seed-0"
-    with subprocess.Popen(
-        command(table, folder, "--seeds=1"),
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            return signal_after(process, run, 20, number)[0]
-        finally:
-            process.kill()
-
-
 def test_killed_twice_and_rerun_equals_uninterrupted(table, whole, tmp_path):
     """SIGKILL in the first system's pretraining, SIGTERM in the second's."""
-    code = start_and_signal(table, tmp_path, signal.SIGKILL, "electra")
+    arguments, runs = command(table, tmp_path, "--seeds=1"), tmp_path / "runs"
+    first, second = (runs / name / "seed-0" for name in ("electra", "mlm"))
+    code, _ = start_and_signal(arguments, first, signal.SIGKILL, 20)
     assert code == -signal.SIGKILL
     deadline = time.monotonic() + 10
     while workers_of(tmp_path):
         assert time.monotonic() < deadline, "the worker outlived its parent"
         time.sleep(0.05)
-    assert start_and_signal(table, tmp_path, signal.SIGTERM, "mlm") == 75
+    assert start_and_signal(arguments, second, signal.SIGTERM, 20)[0] == 75
     assert not workers_of(tmp_path)
     run(table, tmp_path, "--seeds=1")
-    log = (tmp_path / "runs" / "electra" / "seed-0" / "log.txt").read_text()
+    log = (first / "log.txt").read_text()
     assert "resuming after step" in log
     assert "Fatal" not in log
     expected = [row for row in rows(whole[0]) if row["seed"] == 0]

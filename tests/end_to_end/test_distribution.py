@@ -1,7 +1,4 @@
-"""``run_pretraining.py`` on several devices and in several processes.
-
-Dropout and sampling are on: random numbers depend on the row, not on its device.
-"""
+"""With dropout and sampling, whose random numbers depend on the row alone."""
 
 import json
 import os
@@ -14,20 +11,17 @@ import keras
 import numpy as np
 import pytest
 
+from electra_tf.runs import pretraining
 from tests.end_to_end.in_process import rows
 from tests.end_to_end.test_pretraining import ROOT, command, final_weights, run_here
-from tests.strategy import free_ports
+from tests.strategy import free_ports, two_cpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 
-# Optionally sets the number of devices; KILLED_AFTER: the step of a SIGKILL.
+# KILLED_AFTER: the step of a SIGKILL.
 PROGRAM = """
 import os, runpy, signal, sys
-import tensorflow as tf
 from electra_tf.training.callbacks import NonFiniteGuard
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * {devices})
 def after_step(self, previous, step, logs):
     if str(step) == os.environ.get("KILLED_AFTER"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -36,29 +30,12 @@ sys.argv = ["run_pretraining.py", *sys.argv[1:]]
 runpy.run_path("run_pretraining.py", run_name="__main__")
 """
 SHORT = ["--num_train_steps=6", "--save_checkpoint_steps=3"]
+LOGGED = ["--eval_steps=3", "--log_steps=2"]
 LAST = shutil.ignore_patterns("ckpt-6.*")
 
 
-def start(text, model_dir, *flags, devices=1, environment=None):
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            PROGRAM.format(devices=devices),
-            *command(text, model_dir, *SHORT, *flags)[2:],
-        ],
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(process):
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, output[-3000:]
-    return output
+def records(text):
+    return f"--records={text / 'data' / 'train-*.tfrecord'}"
 
 
 def start_workers(text, model_dirs, *, victim=None, has_chief=False):
@@ -71,20 +48,32 @@ def start_workers(text, model_dirs, *, victim=None, has_chief=False):
     if has_chief:
         cluster = {"chief": hosts[:1], "worker": hosts[1:]}
     tasks = [{"type": t, "index": i} for t, h in cluster.items() for i in range(len(h))]
-    flags = ["--distribution=multi_worker"]
-    flags += [f"--records={text / 'data' / 'train-*.tfrecord'}"]
+    flags = [*SHORT, "--distribution=multi_worker", records(text)]
     workers = []
     for index, (model_dir, task) in enumerate(zip(model_dirs, tasks, strict=True)):
         config = json.dumps({"cluster": cluster, "task": task})
-        environment = {"TF_CONFIG": config}
+        environment = {**os.environ, "TF_CONFIG": config}
         if index == victim:
             environment["KILLED_AFTER"] = "4"
-        workers.append(start(text, model_dir, *flags, environment=environment))
+        worker = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *command(text, model_dir, *flags)[2:]],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        workers.append(worker)
     return workers
 
 
 def run_workers(text, model_dirs, **options):
-    return [finish(worker) for worker in start_workers(text, model_dirs, **options)]
+    """Returns the output of the first one."""
+    outputs = []
+    for worker in start_workers(text, model_dirs, **options):
+        outputs.append(worker.communicate(timeout=300)[0])
+        assert worker.returncode == 0, outputs[-1][-3000:]
+    return outputs[0]
 
 
 def assert_close(first, second):
@@ -98,7 +87,7 @@ def assert_close(first, second):
 @pytest.fixture(scope="module")
 def one_device(text, tmp_path_factory):
     model_dir = tmp_path_factory.mktemp("one")
-    run_here(text, model_dir, *SHORT)
+    run_here(text, model_dir, *SHORT, *LOGGED)
     return model_dir
 
 
@@ -107,7 +96,7 @@ def two_workers(text, one_device, tmp_path_factory):
     """Folders of the chief and of the other worker, trained on one device's records."""
     del one_device
     folders = [tmp_path_factory.mktemp(f"worker_{index}") for index in range(2)]
-    assert "electra_tf finetune" in run_workers(text, folders)[0]
+    assert "electra_tf finetune" in run_workers(text, folders)
     return folders
 
 
@@ -122,8 +111,7 @@ def test_a_checkpoint_of_two_workers_goes_on_in_one(
     text, one_device, two_workers, tmp_path
 ):
     folder = shutil.copytree(two_workers[0], tmp_path / "run", ignore=LAST)
-    flags = [f"--records={text / 'data' / 'train-*.tfrecord'}"]
-    assert "resuming after step 3" in run_here(text, folder, *SHORT, *flags)
+    assert "resuming after step 3" in run_here(text, folder, *SHORT, records(text))
     assert_close(final_weights(one_device, 6), final_weights(folder, 6))
 
 
@@ -154,16 +142,21 @@ def test_a_killed_worker_stops_the_job_and_nothing_is_lost(
     assert "Run the same command on all workers again" in said[0]
     assert not (one / "encoder.keras").exists()
     if victim == "chief":
-        output = run_workers(text, [one] * 2, has_chief=True)[0]
+        output = run_workers(text, [one] * 2, has_chief=True)
         assert "resuming after step 3" in output
         np.testing.assert_equal(final_weights(one, 6), final_weights(two_workers[0], 6))
 
 
-def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path):
-    flags = ["--distribution=mirrored", "--eval_steps=3", "--log_steps=2"]
-    assert "generator_loss" in finish(start(text, tmp_path, *flags, devices=2))
+def test_mirrored_over_two_devices_equals_one(text, one_device, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretraining, "strategy_for", lambda name: two_cpus())
+    run_here(text, tmp_path, *SHORT, *LOGGED, "--distribution=mirrored")
     assert_close(final_weights(one_device, 6), final_weights(tmp_path, 6))
-    assert {row["step"] for row in rows(tmp_path) if "eval_loss" in row} == {3, 6}
+    found = rows(tmp_path)
+    assert {row["step"] for row in found if "eval_loss" in row} == {3, 6}
+    for one, two in zip(rows(one_device), found, strict=True):
+        name = "loss" if "loss" in one else "eval_loss"
+        assert two["step"] == one["step"]
+        assert two[name] == pytest.approx(one[name], rel=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])

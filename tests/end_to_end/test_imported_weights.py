@@ -1,5 +1,3 @@
-"""Training resumes from the imported weights of an original checkpoint."""
-
 import json
 import math
 
@@ -42,7 +40,7 @@ def imported(text, tmp_path_factory):
     return variables, to
 
 
-def pretrain(text, model_dir, imported, *flags, expect=0):
+def pretrain(text, model_dir, imported, *flags):
     arguments = (
         *FLAGS.split(),
         f"--corpus={text / 'text.txt'}",
@@ -50,7 +48,7 @@ def pretrain(text, model_dir, imported, *flags, expect=0):
         f"--init_from={imported}",
         *flags,
     )
-    return "".join(commands.run("run_pretraining", *arguments, expect=expect))
+    return "".join(commands.run("run_pretraining", *arguments))
 
 
 def reference_losses(variables, model_dir):
@@ -102,12 +100,3 @@ def test_continued_pretraining_starts_at_the_loss_of_the_checkpoint(
     assert shapes == {name: list(value.shape) for name, value in variables.items()}
     still = [k for k, v in variables.items() if np.array_equal(reader.get_tensor(k), v)]
     assert still == []
-
-
-@pytest.mark.slow
-def test_other_sizes_and_casing_are_one_clear_line(text, imported, tmp_path):
-    flags = ("--hidden_size=64", "--generator_hidden_size=0.25", "--nolower_case")
-    output = pretrain(text, tmp_path, imported[1], *flags, expect=1)
-    assert "hidden_size is 32 there and 64 here" in output
-    assert "--hidden_size=32 --lower_case" in output
-    assert not (tmp_path / "data" / "manifest.json").exists()

@@ -1,5 +1,3 @@
-"""``--overwrite`` deletes files only after the command has checked its input."""
-
 import json
 import shutil
 

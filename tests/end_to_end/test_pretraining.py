@@ -1,5 +1,3 @@
-"""Tests of ``run_pretraining.py``, in a separate process if the test needs one."""
-
 import json
 import signal
 import subprocess
@@ -54,7 +52,6 @@ def final_weights(model_dir, step=30):
 
 @pytest.fixture(scope="module")
 def whole(text, tmp_path_factory):
-    """Folder and output of an uninterrupted run."""
     model_dir = tmp_path_factory.mktemp("whole")
     return model_dir, run_here(text, model_dir)
 
@@ -79,40 +76,33 @@ def test_a_run_leaves_everything_it_promises(whole):
     assert "electra_tf finetune" in output
 
 
-def signal_after(process, model_dir, step, number):
+def start_and_signal(command, model_dir, number, step):
     """Sends a signal after the checkpoint of ``step``; returns exit code and output."""
-    deadline = time.monotonic() + 900
-    pattern = "checkpoints/ckpt-*.index"
-    while step > max(
-        (int(path.stem.split("-")[1]) for path in model_dir.glob(pattern)), default=-1
-    ):
-        assert process.poll() is None, "the run ended before it was killed"
-        assert time.monotonic() < deadline, f"no checkpoint of step {step}"
-        time.sleep(0.02)
-    process.send_signal(number)
-    output = process.communicate(timeout=120)[0]
-    return process.returncode, output
-
-
-def start_and_signal(text, model_dir, number, step):
-    with subprocess.Popen(
-        command(text, model_dir),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    deadline, pattern = time.monotonic() + 900, "checkpoints/ckpt-*.index"
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         try:
-            return signal_after(process, model_dir, step, number)
+            while step > max(
+                (int(path.stem.split("-")[1]) for path in model_dir.glob(pattern)),
+                default=-1,
+            ):
+                assert process.poll() is None, "the run ended before it was killed"
+                assert time.monotonic() < deadline, f"no checkpoint of step {step}"
+                time.sleep(0.02)
+            process.send_signal(number)
+            output = process.communicate(timeout=120)[0]
+            return process.returncode, output
         finally:
             process.kill()
 
 
 def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path):
     """SIGTERM has its own exit code (pitfall 45 of docs/fidelity.md)."""
-    code, output = start_and_signal(text, tmp_path, signal.SIGTERM, 5)
+    pretrain = command(text, tmp_path)
+    code, output = start_and_signal(pretrain, tmp_path, signal.SIGTERM, 5)
     assert code == 75, output
     assert "SIGTERM" in output
-    code, _ = start_and_signal(text, tmp_path, signal.SIGKILL, 15)
+    code, _ = start_and_signal(pretrain, tmp_path, signal.SIGKILL, 15)
     assert code == -signal.SIGKILL
     output = run_here(text, tmp_path)
     assert "resuming after step" in output

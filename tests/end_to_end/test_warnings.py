@@ -1,5 +1,3 @@
-"""Commands and user code raise no warning under ``-W error``."""
-
 import pytest
 
 from tests.golden.commands import python

@@ -1,5 +1,3 @@
-"""The gRPC example, through TensorFlow Serving's own stubs."""
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,7 +13,6 @@ TEXTS = ["a large thing", "", "the small one"]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A stub of the server and the model's predictions."""
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 
     model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"

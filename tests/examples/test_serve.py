@@ -1,5 +1,3 @@
-"""The example server, through its own client."""
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
@@ -15,7 +13,6 @@ testclient = pytest.importorskip("fastapi.testclient")
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """The module, a client and the model's predictions."""
     model = unpack("runs", tmp_path_factory.mktemp("golden")) / "task"
     module = load("serve/app.py")
     with testclient.TestClient(module.create_app(str(model))) as client:

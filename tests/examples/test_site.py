@@ -1,9 +1,8 @@
-"""The documentation builds without warnings, and its notebooks run."""
-
 import json
 import re
 import sys
 
+import matplotlib
 import pytest
 
 from tests.examples.common import ROOT, output_of
@@ -70,16 +69,15 @@ SMALLER = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_run(path, tmp_path):
-    pytest.importorskip("nbmake")
+def test_notebooks_run(path, monkeypatch):
+    pytest.importorskip("IPython")
+    matplotlib.use("agg")
+    monkeypatch.chdir(ROOT)
     text = path.read_text("utf-8")
     for large, small in SMALLER[path.stem].items():
         assert large in text
         text = text.replace(large, small)
-    for name in ("configs", "electra_tf"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    path = tmp_path / path.name
-    path.write_text(text)
-    pytest_command = [sys.executable, "-m", "pytest", "--nbmake", "-n", "0", "-m", ""]
-    output = output_of([*pytest_command, str(path)], ROOT, PYTHONPATH=str(ROOT))
-    assert "1 passed" in output
+    names = {}
+    for cell in json.loads(text)["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), path.name, "exec"), names)

@@ -1,5 +1,3 @@
-"""Full and read-only disks, the small corpus and a pretrained encoder."""
-
 import subprocess
 
 import pytest
@@ -17,7 +15,6 @@ def _mounted(folder, *options):
 
 @pytest.fixture
 def small(tmp_path):
-    """A disk of 16 KB."""
     folder = _mounted(tmp_path / "small", "-o", "size=16k")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)

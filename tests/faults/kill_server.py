@@ -11,6 +11,7 @@ Each line of the output holds the exit code (negative: a signal) and standard er
 """
 
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -18,7 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
 from electra_tf import cli, files
 from electra_tf.config.pretraining import PretrainConfig
@@ -56,8 +56,9 @@ def kill_at(place, count, seconds):
     setattr(owner, name, calling)
 
 
-def run(order):
-    """Runs pretraining with the faults of a request; returns the exit code."""
+def run(order, said):
+    os.dup2(said, 2)
+    os.dup2(said, 1)
     for instant in order.get("at", ()):
         kill_at(*instant)
     if "files" in order:
@@ -65,31 +66,18 @@ def run(order):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + order["files"], hard))
     with cli.clear_errors():
-        return pretraining.run(cli.parse(PretrainConfig, order["flags"]), cli.note)
+        sys.exit(pretraining.run(cli.parse(PretrainConfig, order["flags"]), cli.note))
 
 
 def forked(order):
     """Runs a forked process; returns exit code and standard error."""
     with tempfile.TemporaryFile() as said:
-        process = os.fork()
-        if not process:
-            os.dup2(said.fileno(), 2)
-            os.dup2(2, 1)
-            code = 1
-            try:
-                code = run(order)
-            except SystemExit as error:
-                if isinstance(error.code, int):
-                    code = error.code
-                else:
-                    os.write(2, f"{error.code}\n".encode())
-            except BaseException:
-                os.write(2, traceback.format_exc().encode())
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=run, args=(order, said.fileno()))
+        process.start()
+        process.join()
         said.seek(0)
-        return code, said.read().decode(errors="replace")
+        return process.exitcode, said.read().decode(errors="replace")
 
 
 if __name__ == "__main__":

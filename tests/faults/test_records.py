@@ -1,5 +1,3 @@
-"""Damaged record files: the error names the file and the record."""
-
 import shutil
 import struct
 
@@ -114,12 +112,8 @@ def run(text, data, folder, *more):
     return in_process.run(text, folder, *flags, "--shuffle_buffer=1", *more)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["text", pytest.param("an id beyond the vocabulary", marks=pytest.mark.slow)],
-)
-def test_damage_stops_the_run(text, data, tmp_path, name):
-    with pytest.raises(ValueError, match=damage(data, name)) as caught:
+def test_damage_stops_the_run(text, data, tmp_path):
+    with pytest.raises(ValueError, match=damage(data, "text")) as caught:
         run(text, data, tmp_path / "run")
     assert "\n" not in str(caught.value)
 
@@ -128,7 +122,9 @@ def test_damage_stops_the_run(text, data, tmp_path, name):
 def test_a_run_that_met_damage_goes_on_with_the_right_file(text, data, tmp_path):
     path, folder = data / "train-0.tfrecord", tmp_path / "run"
     whole = path.read_bytes()
-    path.write_bytes(flipped(30 * SIZE + 30)(whole))
+    # An id beyond the vocabulary, two bytes long, with a valid checksum.
+    wrong = records._framed([[2, 2000, *range(5, 19), 3]])
+    path.write_bytes(whole[: 30 * SIZE] + wrong + whole[31 * SIZE :])
     with pytest.raises(ValueError, match=r"train-0\.tfrecord: record 31 is damaged"):
         run(text, data, folder, "--num_train_steps=9")
     path.write_bytes(whole)

@@ -1,5 +1,3 @@
-"""Foreign or damaged fine-tuning folders: a one-line error with the file's name."""
-
 import json
 import math
 import shutil
@@ -7,18 +5,15 @@ import shutil
 import pytest
 
 from electra_tf import files
-from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.tasks import Classification
+from tests.fuzz.parsers import PARSERS
 from tests.interop.test_task_heads import TASKS, saved
 from tests.tasks import common
-
-SCORES = {"eval": {"accuracy": 90.0}}
 
 
 @pytest.fixture(scope="module")
 def mood(tmp_path_factory):
-    """A classifier with three labels."""
     folder = tmp_path_factory.mktemp("mood") / "run"
     saved(folder, TASKS["classification"])
     return folder
@@ -43,27 +38,18 @@ def test_a_task_that_is_not_the_models(mood, tmp_path, change, said):
     assert str(refused.value).startswith(f"{path} is damaged: ")
 
 
-def test_results_that_no_run_has_written(mood, tmp_path):
-    home = FinetuningFolder(shutil.copytree(mood, tmp_path / "copy"))
-    over_seeds = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
-    good = {
-        "main_split": "eval",
-        "main_metric": "accuracy",
-        "exported_seed": 0,
-        "summary": {"eval": {"accuracy": over_seeds}},
-        "seeds": [{"seed": 0, "scores": SCORES, "failure": ""}],
-    }
-    path = home.path / "results.json"
-    path.write_text(json.dumps(good))
-    assert "| accuracy | 90.00 |" in task_facts(home)
-    task = home.path / "task.json"
+def test_results_that_no_run_has_written(tmp_path):
+    path, good, facts = PARSERS["results.json"](tmp_path)
+    path.write_bytes(good)
+    assert "| accuracy | 90.00 |" in facts()
+    task = tmp_path / "task.json"
     hostile = {"labels": ["<b>x</b>|\x1b[31m`", "b", "c"]}
     task.write_text(json.dumps(json.loads(task.read_text()) | hostile))
-    assert "* 3 labels: `<b>x</b>\\|\\u001b[31m'`, `b`" in task_facts(home)
+    assert "* 3 labels: `<b>x</b>\\|\\u001b[31m'`, `b`" in facts()
     # tests/fuzz damages the other values.
-    path.write_text(json.dumps(good | {"exported_seed": 1}))
+    path.write_text(json.dumps(json.loads(good) | {"exported_seed": 1}))
     with pytest.raises(ValueError, match=r"results\.json is damaged: "):
-        task_facts(home)
+        facts()
 
 
 def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch):

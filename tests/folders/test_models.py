@@ -1,5 +1,3 @@
-"""Saving models, and errors of models that cannot be loaded."""
-
 import json
 import re
 import zipfile

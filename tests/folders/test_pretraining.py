@@ -1,10 +1,9 @@
-"""The folder of a pretraining run: settings, ``--overwrite`` and recipes."""
-
 import json
 import math
 
 import pytest
 
+from electra_tf import files
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
@@ -16,6 +15,11 @@ from electra_tf.folders.pretraining import (
 )
 from tests.tasks import common
 from tests.tasks.common import TOKENS
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return PretrainingFolder(tmp_path)
 
 
 def write(path, described):
@@ -57,8 +61,7 @@ def test_flags_win_and_assumptions_are_said(tmp_path):
     assert len(said) == 1
 
 
-def test_an_empty_folder(tmp_path):
-    folder = PretrainingFolder(tmp_path)
+def test_an_empty_folder(folder):
     assert folder.settings == folder.held_out() == {}
     assert folder.vocabulary() is None
     assert folder.metrics() == []
@@ -79,33 +82,29 @@ def test_the_vocabulary_is_that_of_training(tmp_path):
         folder.check_vocabulary("encoder", encoder)
 
 
-def test_the_last_held_out_numbers(tmp_path):
-    folder = PretrainingFolder(tmp_path)
+def test_the_last_held_out_numbers(tmp_path, folder):
     rows = [
         {"step": 1, "eval_loss": 3.0},
         {"step": 2, "eval_loss": 2.0, "eval_auc": None},
         {"step": 3, "loss": 1.0},
     ]
-    lines = [*map(json.dumps, rows), '{"step": 4, "eval_l']
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    assert folder.metrics() == rows
+    files.write_json_lines(tmp_path / "metrics.jsonl", rows)
     assert folder.held_out() == {"eval_loss": 2.0}
 
 
-def test_records_elsewhere_are_kept(tmp_path):
+def test_records_elsewhere_are_kept(tmp_path, folder):
     for name in ("mine", "data", "checkpoints"):
         (tmp_path / name).mkdir()
     (tmp_path / "data" / "manifest.json").touch()
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
-    folder = PretrainingFolder(tmp_path)
     folder.delete_records(tmp_path / "mine")
     assert (tmp_path / "data").exists()
     folder.delete_run(tmp_path / "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_records_of_its_own_go_first_and_new_ones_stay(tmp_path):
-    data, folder = tmp_path / "data", PretrainingFolder(tmp_path)
+def test_records_of_its_own_go_first_and_new_ones_stay(tmp_path, folder):
+    data = tmp_path / "data"
     (data / "small").mkdir(parents=True)
     for name in ("small/manifest.json", "vocab.txt.json"):
         (data / name).touch()
@@ -119,10 +118,9 @@ def test_records_of_its_own_go_first_and_new_ones_stay(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_data_folder_without_records_is_the_users(tmp_path):
+def test_a_data_folder_without_records_is_the_users(tmp_path, folder):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "novel.txt").write_text("mine")
-    folder = PretrainingFolder(tmp_path)
     assert folder.outputs() == []
     folder.delete_records(tmp_path / "data")
     folder.delete_run(None)
@@ -132,8 +130,7 @@ def test_a_data_folder_without_records_is_the_users(tmp_path):
 CONFIG = {"encoder": {"layers": 12, "sizes": (1, 2)}, "run": {"log": 1}, "rate": 0.1}
 
 
-def test_other_settings_are_refused_by_name(tmp_path):
-    folder = PretrainingFolder(tmp_path)
+def test_other_settings_are_refused_by_name(tmp_path, folder):
     assert not folder.check_settings(CONFIG)
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "ckpt-5.index").touch()
@@ -151,17 +148,15 @@ def test_other_settings_are_refused_by_name(tmp_path):
     ]
 
 
-def test_an_infinite_norm_survives_json(tmp_path):
+def test_an_infinite_norm_survives_json(folder):
     config = {"config": {"clip_norm": math.inf}, "random_keys": "rows"}
-    folder = PretrainingFolder(tmp_path)
     folder.describe(config)
     assert folder.flags == {"clip_norm": math.inf}
     assert folder.check_settings(config)
 
 
-def test_a_flag_that_is_gone_must_have_had_its_default(tmp_path, monkeypatch):
+def test_a_flag_that_is_gone_must_have_had_its_default(folder, monkeypatch):
     monkeypatch.setitem(PretrainConfig.REMOVED, "old_flag", None)
-    folder = PretrainingFolder(tmp_path)
     folder.describe({"config": {"old_flag": None, "rate": 1}})
     assert folder.check_settings({"config": {"rate": 1}})
     folder.describe({"config": {"old_flag": 0.5, "rate": 1}})
@@ -170,9 +165,8 @@ def test_a_flag_that_is_gone_must_have_had_its_default(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["distribution", "gradient_accumulation_steps"])
-def test_random_numbers_that_would_change_are_refused(tmp_path, name):
+def test_random_numbers_that_would_change_are_refused(folder, name):
     """Runs of older versions with several devices or micro-batches."""
-    folder = PretrainingFolder(tmp_path)
     cut = {"distribution": "mirrored", "gradient_accumulation_steps": 4}
     flags = {"distribution": "none", "gradient_accumulation_steps": 1}
     new = {"config": flags, "random_keys": "row of the global batch"}

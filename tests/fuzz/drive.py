@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.fuzz import parsers
+
 # Tokens that often break parsers of text, numbers, JSON, tables, zip and TFRecords.
 TOKENS = (
     *(b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\r", b"\x1b[2J"),
@@ -58,8 +60,6 @@ def mutated(content: bytes, random_: random.Random) -> bytes:
 
 def seeded(name: str, inputs: int, seed: int, seconds: float = 5.0) -> dict:
     """Counts the outcomes of one parser on inputs that depend only on the seed."""
-    from tests.fuzz import parsers
-
     random_ = random.Random(f"{seed} {name}")
     ends, wrong, slowest = collections.Counter(), {}, 0.0
     with tempfile.TemporaryDirectory(prefix="electra_tf_fuzz_") as folder:
@@ -99,11 +99,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5.0, help="most per input")
     options = parser.parse_args()
-    # TensorFlow is imported after the flags are parsed.
-    from tests.fuzz.parsers import PARSERS
-
-    share, total = -(-options.inputs // len(PARSERS)), collections.Counter()
-    for name in PARSERS:
+    share, total = -(-options.inputs // len(parsers.PARSERS)), collections.Counter()
+    for name in parsers.PARSERS:
         row = seeded(name, share, options.seed, options.seconds)
         print(
             f"{name:28} {row['inputs']:8,} inputs {row['read']:8,} read "

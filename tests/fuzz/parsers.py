@@ -88,7 +88,6 @@ def _naming(path, read, *arguments):
 
 
 def _arguments(path):
-    """Reads a flagfile as command-line arguments."""
     text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
     _naming(path, cli.parse, PretrainConfig, text.split("\n"))
 
@@ -136,27 +135,23 @@ def _task(described):
     )
 
 
+_SEED = {"seed": 0, "scores": {"eval": {"accuracy": 90.0}}, "failure": ""}
+
+
 def _results(folder):
     """results.json as the model card reads it."""
     task, content, _ = _task(_CLASSES)(folder)
     task.write_bytes(content)
     path = folder / "results.json"
     over = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
-    report = {
-        "main_split": "eval",
-        "main_metric": "accuracy",
-        "exported_seed": 0,
-        "summary": {"eval": {"accuracy": over}},
-        "seeds": [{"seed": 0, "scores": {"eval": {"accuracy": 90.0}}, "failure": ""}],
-        "intervals": {"accuracy": [80.0, 99.0]},
-        "examples": {"eval": 10},
-    }
+    report = {"main_split": "eval", "main_metric": "accuracy", "exported_seed": 0}
+    report |= {"summary": {"eval": {"accuracy": over}}, "seeds": [_SEED]}
+    report |= {"intervals": {"accuracy": [80.0, 99.0]}, "examples": {"eval": 10}}
     home = FinetuningFolder(folder)
     return path, json.dumps(report).encode(), lambda: cards.task_facts(home)
 
 
 def _search(folder):
-    """search.json with the trials of a search."""
     axes = [Axis("learning_rate", 1e-5, 1e-2, is_log=True), Axis("epochs", 1, 9)]
     first = {"learning_rate": 1e-3, "epochs": 3.0}
     search = Search(axes, first, 1, 0, "accuracy", True, {}, folder, log=silent)
@@ -166,10 +161,8 @@ def _search(folder):
 
 
 def _done(folder):
-    """The file of a trained and scored seed."""
     home = FinetuningFolder(folder)
-    scores = {"eval": {"accuracy": 90.0}}
-    home.finish_seed({"seed": 0, "scores": scores, "failure": ""}, best=0)
+    home.finish_seed(_SEED, best=0)
     path = folder / "checkpoints" / "done-0.json"
     return path, path.read_bytes(), home.done
 
@@ -214,7 +207,6 @@ def _tfrecords(folder):
 
 
 def _keras(folder):
-    """A ``.keras`` archive, which is checked before Keras reads it."""
     path = folder / "encoder.keras"
     embeddings = TextEmbedding(20, 8, max_positions=8)
     tiny.encoder(embeddings, num_layers=1, hidden_size=8).save(path)
@@ -222,9 +214,11 @@ def _keras(folder):
 
 
 _CLASSES = {"task": "mine", "kind": "classification", "labels": ["a", "b"]}
-_PAIR = {"sentence_good": "he sits", "sentence_bad": "he sit", "UID": "agreement"}
-_HYPOTHESES = [{"text": "one", "score": -1.5}, "one too"]
-_N_BEST = {"id": "1", "reference": "one two", "hypotheses": _HYPOTHESES}
+_PAIR = b'{"sentence_good": "he sits", "sentence_bad": "he sit", "UID": "agreement"}\n'
+_N_BEST = (
+    b'{"id": "1", "reference": "one two", '
+    b'"hypotheses": [{"text": "one", "score": -1.5}, "one too"]}\n'
+)
 _M2 = (
     b"S the cat sit on mat .\nA 2 3|||R:VERB:SVA|||sits|||REQUIRED|||-NONE-|||0\n"
     b"A 4 4|||M:DET|||the|||REQUIRED|||-NONE-|||1\n\nS it is .\n"
@@ -265,11 +259,9 @@ PARSERS = {
         "errors.txt", _COLUMNS, lambda path: errors.read_marked(path, silent)
     ),
     "minimal pairs": _file(
-        "pairs.jsonl",
-        f"{json.dumps(_PAIR)}\n".encode() * 2,
-        lambda path: minimal_pairs.read_pairs([path]),
+        "pairs.jsonl", _PAIR * 2, lambda path: minimal_pairs.read_pairs([path])
     ),
-    "n-best": _file("n_best.jsonl", f"{json.dumps(_N_BEST)}\n".encode(), score.read),
+    "n-best": _file("n_best.jsonl", _N_BEST, score.read),
     "flags": _file("arguments", _FLAGS, _arguments),
     "flagfile": _file("small.cfg", _FLAGFILE, _flagfile),
     "vocab.txt": _file("vocab.txt", _VOCABULARY.encode(), Vocabulary.load),

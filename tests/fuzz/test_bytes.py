@@ -1,5 +1,3 @@
-"""A short run of ``drive.py``: a few fixed inputs for every parser."""
-
 import pytest
 
 from tests.fuzz import drive, parsers

@@ -1,7 +1,4 @@
-"""Replaces every value of every JSON file by unexpected values.
-
-The file must be read or refused by a one-line error that names it.
-"""
+"""Every JSON file with unexpected values is read or refused in one line."""
 
 import copy
 import dataclasses
@@ -55,23 +52,17 @@ def texts(value, below=()):
     for path in places(value):
         if path[: len(below)] != below:
             continue
+        root = [copy.deepcopy(value)]
+        inner, last = root, 0
+        for key in path:
+            inner, last = inner[last], key
+        inner[last] = _MARK
+        marked = json.dumps(root[0])
         for each in STRANGE:
-            yield json.dumps(_put(value, path, _MARK)).replace(f'"{_MARK}"', each)
+            yield marked.replace(f'"{_MARK}"', each)
         if path:
-            changed = copy.deepcopy(value)
-            inner = changed
-            for key in path[:-1]:
-                inner = inner[key]
-            del inner[path[-1]]
-            yield json.dumps(changed)
-
-
-def _put(value, path, new):
-    if not path:
-        return new
-    changed = copy.copy(value)
-    changed[path[0]] = _put(value[path[0]], path[1:], new)
-    return changed
+            del inner[last]
+            yield json.dumps(root[0])
 
 
 def survive(read, path, value, below=()):

@@ -2,38 +2,30 @@
 
     python answers.py MODELS OUT
 
-Loads every MODELS/*/*.keras, calls it, and trains each whole.keras for one step. Writes
-OUT.json (classes, parameters, variables) and OUT.npz (arrays).
-
-One separate process loads all models: other imported modules of the library could
-register classes that a user's program lacks.
+Calls every MODELS/*/*.keras and trains each whole.keras for one step.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-import electra_tf as et  # isort: skip
-import electra_tf.api  # isort: skip  # The only import from the library.
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+import electra_tf as et
+import electra_tf.api  # The only import from the library.
+
 
 def main(folder, out):
     folder = Path(folder)
-    known = keras.saving.get_custom_objects()
-    own = sorted(name for name in known if name.startswith("electra_tf>"))
-    described = {"registered": own}
+    known = sorted(keras.saving.get_custom_objects())
+    described = {"registered": [x for x in known if x.startswith("electra_tf>")]}
     numbers = {}
     for path in sorted(folder.glob("*/*.keras")):
         name = str(path.relative_to(folder).with_suffix(""))
         # Otherwise Keras's numbered names depend on the models loaded before.
-        keras.utils.clear_session()
+        keras.utils.clear_session(free_memory=False)
         keras.utils.set_random_seed(0)
         model = keras.saving.load_model(path)
         described[name] = describe(model)

@@ -1,7 +1,4 @@
-"""Runs commands in a separate process, or faster in this one.
-
-Uses only the command line. The code behind it may move without a change here.
-"""
+"""Runs commands in a separate process, or faster in this one."""
 
 import contextlib
 import io
@@ -34,23 +31,19 @@ def python(*arguments, folder=ROOT, library=ROOT):
 
 
 def call(name, *arguments):
-    """Runs a command in this process, which saves importing TensorFlow.
-
-    Returns exit code, standard output and standard error.
-    """
+    """Runs a command in this process; returns exit code, output and error output."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = main([SCRIPTS.get(name, name), *arguments])
         except SystemExit as stop:
             code = stop.code
-    if isinstance(code, str):
-        return 1, out.getvalue(), f"{err.getvalue()}{code}\n"
-    return code, out.getvalue(), err.getvalue()
+    said = f"{code}\n" if isinstance(code, str) else ""
+    return 1 if said else code, out.getvalue(), err.getvalue() + said
 
 
 def run(name, *arguments, expect=0):
-    """Runs a command in this process; returns standard output and standard error."""
+    """Runs a command in this process and checks the exit code; returns the outputs."""
     code, out, err = call(name, *arguments)
     assert code == expect, (out + err)[-3000:]
     return out, err

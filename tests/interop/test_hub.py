@@ -1,5 +1,3 @@
-"""Push to the hub and load from it with its own client, against a local server."""
-
 import base64
 import hashlib
 import json
@@ -9,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.interop.models import GOLDEN, same
+from tests.interop.models import GOLDEN, assert_same
 from tests.interop.test_convert import refused, run, written_in
 from tests.interop.test_hugging_face import read
 
@@ -18,10 +16,7 @@ PUSH = ("--format=hugging_face", "--push_to_hub=someone/electra-tiny")
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The calls of the hub's HTTP API that push and load a model.
-
-    Only the token ``good`` may write.
-    """
+    """The hub's HTTP API to push and load; only the token ``good`` may write."""
 
     def log_message(self, *args):
         pass
@@ -103,7 +98,7 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
     monkeypatch.setenv("HF_TOKEN", "good")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
     thread.start()
     yield server
     server.shutdown()
@@ -118,7 +113,7 @@ def test_what_is_pushed_comes_back_by_name(hub, tmp_path):
     assert hub.private is True
     assert hub.files == {name: (out / name).read_bytes() for name in written_in(out)}
     run("someone/electra-tiny", tmp_path / "back")
-    assert same(read("someone/electra-tiny"), read(GOLDEN / "equal"))
+    assert_same(read("someone/electra-tiny"), read(GOLDEN / "equal"))
 
 
 def test_a_refusal_says_what_is_left_to_do(hub, tmp_path, monkeypatch):

@@ -1,5 +1,3 @@
-"""Import and export of `transformers` folders, without PyTorch."""
-
 import dataclasses
 import json
 import shutil
@@ -14,14 +12,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.interop import convert, hugging_face, networks, tokenizer_files
 from electra_tf.interop.names import HUGGING_FACE, scatter
 from electra_tf.interop.networks import Source
-from tests.interop.models import (
-    CASES,
-    GOLDEN,
-    assert_golden,
-    assert_same_arrays,
-    same,
-    written,
-)
+from tests.interop.models import CASES, GOLDEN, assert_golden, assert_same
 from tests.tasks.common import UNCASED
 
 
@@ -33,6 +24,11 @@ def folder(tmp_path):
 
 def read(path, **options):
     return hugging_face.read(Source(str(path), **options))
+
+
+def refused(message, *arguments, **options):
+    with pytest.raises(ValueError, match=message):
+        read(*arguments, **options)
 
 
 def change_config(folder, **values):
@@ -54,12 +50,14 @@ def test_outputs_names_and_bits_are_those_of_transformers(case, tmp_path):
     hugging_face.write(tmp_path, with_tokenizer(imported))
     for below in (".", "generator"):
         theirs = load_file(GOLDEN / case / below / "model.safetensors")
-        assert_same_arrays(load_file(tmp_path / below / "model.safetensors"), theirs)
+        np.testing.assert_equal(
+            load_file(tmp_path / below / "model.safetensors"), theirs
+        )
         config = json.loads((tmp_path / below / "config.json").read_text())
         golden = json.loads((GOLDEN / case / below / "config.json").read_text())
         for key in {*hugging_face.SIZES, "architectures", "model_type"}:
             assert config[key] == golden[key], key
-    assert same(read(tmp_path), imported)
+    assert_same(read(tmp_path), imported)
 
 
 def with_tokenizer(imported, **changes):
@@ -90,7 +88,7 @@ def test_only_one_tower(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["ElectraForMaskedLM"]
     assert not (tmp_path / "generator").exists()
-    assert same(read(tmp_path), generator)
+    assert_same(read(tmp_path), generator)
     only = read(GOLDEN / "projected", only="discriminator").towers
     assert list(only) == ["discriminator"]
     # 6 heads do not divide the discriminator's hidden size.
@@ -102,16 +100,13 @@ def test_pair_of_two_folders(tmp_path):
     disc = shutil.copytree(GOLDEN / "projected", tmp_path / "disc")
     gen = shutil.move(disc / "generator", tmp_path / "gen")
     assert list(read(disc).towers) == ["discriminator"]
-    with pytest.raises(ValueError, match="discriminator and a generator, in this"):
-        read(gen, generator=str(disc))
+    refused("discriminator and a generator, in this", gen, generator=str(disc))
     swapped = [*read(disc).vocabulary.tokens[:-2], "zz", "##zz"]
     (gen / "vocab.txt").write_text("\n".join(swapped))
-    with pytest.raises(ValueError, match="have different vocabularies"):
-        read(disc, generator=str(gen))
+    refused("have different vocabularies", disc, generator=str(gen))
     (gen / "vocab.txt").unlink()
     change_tensors(gen, lambda t: t["electra.embeddings.LayerNorm.bias"].fill(1))
-    with pytest.raises(ValueError, match=r"do not share their embeddings; .*beta"):
-        read(disc, generator=str(gen))
+    refused(r"do not share their embeddings; .*beta", disc, generator=str(gen))
 
 
 def test_bare_encoder_has_no_prefix(folder, tmp_path):
@@ -122,8 +117,10 @@ def test_bare_encoder_has_no_prefix(folder, tmp_path):
     save_file(bare, folder / "model.safetensors")
     imported, whole = read(folder), read(GOLDEN / "projected", only="discriminator")
     tower = dataclasses.replace(whole.discriminator, head={})
-    assert same(imported, dataclasses.replace(whole, discriminator=tower))
-    out = written(hugging_face, with_tokenizer(imported), tmp_path / "out")
+    assert_same(imported, dataclasses.replace(whole, discriminator=tower))
+    out = tmp_path / "out"
+    out.mkdir()
+    hugging_face.write(out, with_tokenizer(imported))
     config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["ElectraModel"]
     assert load_file(out / "model.safetensors").keys() == bare.keys()
@@ -152,11 +149,14 @@ def test_a_linear_layer_over_the_text_is_no_tagger(folder):
     change_tensors(folder, change)
     change_config(folder, architectures=["ElectraForTokenClassification"])
     assert read(folder).task.kind == "tagging"
+    summary = {"sequence_summary.summary.bias": np.ones([16], np.float32)}
+    change_tensors(folder, lambda tensors: tensors.update(summary))
     for name in ("ElectraForSequenceClassification", "ElectraForMultipleChoice"):
         change_config(folder, architectures=[name])
         imported = read(folder)
         assert imported.task is None
-        assert set(imported.not_taken) == {"classifier.weight", "classifier.bias"}
+        others = {"classifier.weight", "classifier.bias", *summary}
+        assert set(imported.not_taken) == others
 
 
 @pytest.mark.parametrize(
@@ -168,31 +168,24 @@ def test_a_linear_layer_over_the_text_is_no_tagger(folder):
         ({"is_decoder": True}, "is_decoder"),
         ({"model_type": "bert"}, "model_type is 'bert'"),
         ({"hidden_size": 64}, "hidden_size is 64, and 16 by the tensors"),
-        ({"num_hidden_layers": 3}, "num_hidden_layers is 3, and 2"),
         ({"num_attention_heads": "2"}, r'heads is "2", expected int'),
-        ({"hidden_dropout_prob": None}, "hidden_dropout_prob is null, expected float"),
     ],
 )
 def test_variants_and_configs_of_other_weights_are_refused(folder, values, message):
     change_config(folder, **values)
-    with pytest.raises(ValueError, match=message):
-        read(folder)
+    refused(message, folder)
 
 
 def test_wrong_tensors_are_named(folder):
     key = "electra.encoder.layer.1.intermediate.dense.bias"
     change_tensors(folder, lambda t: t.update(extra=np.zeros(2, np.float32)))
-    with pytest.raises(ValueError, match="not part of ELECTRA: extra"):
-        read(folder)
+    refused("not part of ELECTRA: extra", folder)
     change_tensors(folder, lambda t: (t.pop("extra"), t.update({key: t[key][:3]})))
-    with pytest.raises(ValueError, match=f"{key} has the shape"):
-        read(folder)
+    refused(f"{key} has the shape", folder)
     change_tensors(folder, lambda t: t.pop(key))
-    with pytest.raises(ValueError, match=f"has no tensor {key}"):
-        read(folder)
+    refused(f"has no tensor {key}", folder)
     (folder / "model.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="is damaged"):
-        read(folder)
+    refused("is damaged", folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(OSError, match=r"none of model\.safetensors"):
         read(folder)
@@ -213,21 +206,19 @@ def test_an_output_matrix_must_be_the_word_table(folder):
     words = "electra.embeddings.word_embeddings.weight"
     key = "generator_lm_head.weight"
     change_config(folder / "generator", tie_word_embeddings=False)
-    with pytest.raises(ValueError, match=f"false, and {key} is missing"):
-        read(folder)
+    refused(f"false, and {key} is missing", folder)
     # The discriminator has no output matrix.
     assert read(folder, only="discriminator").towers.keys() == {"discriminator"}
     change_tensors(folder / "generator", lambda t: t.update({key: t[words]}))
-    assert same(read(folder), read(GOLDEN / "projected"))
+    assert_same(read(folder), read(GOLDEN / "projected"))
     change_tensors(folder / "generator", lambda t: t.update({key: t[words] * 2}))
-    with pytest.raises(ValueError, match="not the word table"):
-        read(folder)
+    refused("not the word table", folder)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_half_precision(folder, dtype):
+def test_half_precision(folder):
     name = "electra.embeddings.word_embeddings.weight"
-    rounded = load_file(folder / "model.safetensors")[name].astype(dtype)
+    tensors = load_file(folder / "model.safetensors")
+    rounded = tensors[name].astype(ml_dtypes.bfloat16)
     change_tensors(folder, lambda tensors: tensors.update({name: rounded}))
     found = read(folder, only="discriminator").discriminator.encoder
     words = found["embeddings/word_embeddings"]
@@ -271,8 +262,7 @@ def test_absurd_headers_are_refused(folder):
         text = json.dumps({"a": entry}).encode()
         for size in (len(text), 2**30, 2**62):
             path.write_bytes(size.to_bytes(8, "little") + text + bytes(8))
-            with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
-                read(folder)
+            refused(r"model\.safetensors is damaged", folder)
 
 
 def test_special_tokens_of_other_names(folder):
@@ -382,15 +372,14 @@ def test_pickled_weights(folder):
         assert old.keys() != tensors.keys()
         torch.save(old, below / "pytorch_model.bin")
         (below / "model.safetensors").unlink()
-    assert same(read(folder), read(GOLDEN / "projected"))
+    assert_same(read(folder), read(GOLDEN / "projected"))
 
     class Evil:
         def __reduce__(self):
             return (print, ("executed",))
 
     torch.save({"electra.x": Evil()}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin cannot be read"):
-        read(folder)
+    refused(r"pytorch_model\.bin cannot be read", folder)
 
 
 def test_an_index_of_another_program_beside_the_model(folder):

@@ -1,5 +1,3 @@
-"""Fine-tuned models to and from `transformers`: equal logits, or a clear error."""
-
 import dataclasses
 import json
 
@@ -13,15 +11,15 @@ from electra_tf.folders import models
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.interop.task_heads import CLASSES
 from electra_tf.runs import finetuning
+from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import Classification, MultiLabel, Regression, Tagging
 from electra_tf.tasks.question_answering import QuestionAnswering
-from tests.interop.models import assert_same_arrays, batch
+from tests.interop.models import batch
 from tests.interop.test_convert import fine_tuning_start, refused, run
 from tests.tasks import common
 
 LABELS = ("neg", "n\u00e9utral", "pos")
-TAGS = ("B-X", "I-X", "O")
 TASKS = {
     "classification": Classification(name="mood", source=None, labels=LABELS),
     # One label, which `transformers` would take for a regression.
@@ -31,14 +29,10 @@ TASKS = {
     "regression": Regression(
         name="stars", source=None, label_range=(1.0, 5.0), pair=True
     ),
-    "tagging": Tagging(name="chunking", source=None, labels=TAGS),
+    "tagging": Tagging(name="chunking", source=None, labels=("B-X", "I-X", "O")),
     "question_answering": QuestionAnswering(
         name="squad1", source=None, span_head="independent", max_query_length=8
     ),
-}
-TEXTS = {
-    "regression": {"text": "the movie is bad", "text_pair": "a fine book"},
-    "question_answering": {"question": "what is it ?", "context": "the book was bad ."},
 }
 
 
@@ -57,7 +51,6 @@ def saved(folder, task, **changes):
 
 @pytest.fixture(scope="module")
 def mood(tmp_path_factory):
-    """A classifier's run and model."""
     folder = tmp_path_factory.mktemp("mood") / "run"
     return folder, saved(folder, TASKS["classification"])
 
@@ -67,7 +60,6 @@ SPANS = ("start_logits", "end_logits")
 
 
 def at_task(kind, found):
-    """Logits at the positions of the task, as arrays."""
     real, segments = BATCH["input_mask"] > 0, BATCH["segment_ids"]
     chosen = {
         "tagging": real,
@@ -108,8 +100,11 @@ def assert_equal(found, wanted):
     "kind",
     [pytest.param(k, marks=[pytest.mark.slow] * (k != "regression")) for k in TASKS],
 )
-def test_out_to_transformers_and_back(kind, tmp_path):
+def test_out_to_transformers_and_back(kind, tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
+    if kind not in ("regression", "question_answering"):
+        # Tracing takes most of the time.
+        monkeypatch.setattr(export, "export_saved_model", lambda *parts: None)
     task = TASKS[kind]
     model = saved(tmp_path / "run", task)
     run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
@@ -127,7 +122,6 @@ def test_out_to_transformers_and_back(kind, tmp_path):
     card = (tmp_path / "hf" / "README.md").read_text()
     assert CLASSES[kind] in card
     assert f"task: {task.name}" in card
-    # Folders that `transformers` writes convert back to a task model.
     loaded.save_pretrained(tmp_path / "again")
     tokenizer.save_pretrained(tmp_path / "again")
     run(tmp_path / "again", tmp_path / "back")
@@ -139,14 +133,14 @@ def test_out_to_transformers_and_back(kind, tmp_path):
         assert back.about()["threshold"] == 0.3
     if kind == "tagging":
         assert back.load().head.dropout == task.dropout
-    (answer,) = Predictor(str(back.path))([TEXTS.get(kind, {"text": "a fine movie"})])
-    names = {
-        "multilabel": "labels",
-        "regression": "score",
-        "tagging": "tags",
-        "question_answering": "answer",
-    }
-    assert names.get(kind, "label") in answer
+    if kind == "regression":
+        texts = {"text": "the movie is bad", "text_pair": "a fine book"}
+        (answer,) = Predictor(str(back.path))([texts])
+        assert "score" in answer
+    if kind == "question_answering":
+        texts = {"question": "what is bad", "context": "the movie is bad"}
+        (answer,) = Predictor(str(back.path))([texts])
+        assert "answer" in answer
 
 
 @pytest.mark.slow
@@ -171,7 +165,7 @@ def test_their_models_come_in(tmp_path):
     # The export is bit-exact, because the format has this head.
     run(tmp_path / "in", tmp_path / "out", "--format=hugging_face")
     paths = (tmp_path / name / "model.safetensors" for name in ("hf", "out"))
-    assert_same_arrays(*map(load_file, paths))
+    np.testing.assert_equal(*map(load_file, paths))
     # The imported encoder can be fine-tuned on another task.
     chosen = fields.from_flat({"encoder": str(tmp_path / "in")}, FinetuneConfig)
     start = finetuning.pretrained(chosen, lambda line: None)
@@ -199,8 +193,9 @@ def test_heads_without_a_counterpart_are_refused(kind, changes, message, tmp_pat
 
 def test_other_formats_and_the_encoder_alone(mood, tmp_path):
     folder, model = mood
-    for flags in (["--format=keras_hub"], [], ["--format=google_tf1"]):
-        assert "--only=discriminator" in refused(folder, tmp_path / "to", *flags)
+    for name in ("keras_hub", "electra_tf"):
+        message = refused(folder, tmp_path / "to", f"--format={name}")
+        assert "--only=discriminator" in message
     run(folder, tmp_path / "encoder", "--only=discriminator")
     encoder = fine_tuning_start(tmp_path / "encoder").encoder
     common.assert_same_weights(encoder, model.encoder)
@@ -215,10 +210,8 @@ def test_configs_that_do_not_fit_their_head_are_refused(mood, tmp_path):
         ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
         ({"id2label": {"0": "a"}}, "id2label"),
         ({"problem_type": "regression"}, "problem_type"),
-        ({"problem_type": 3}, "problem_type"),
         ({"electra_tf": {"long_texts": "high"}}, "long_texts"),
         ({"electra_tf": {"max_seq_length": 65}}, "max_seq_length is 65"),
-        ({"electra_tf": {"max_seq_length": "9"}}, "max_seq_length"),
         ({"electra_tf": {"label_range": [1, 1]}}, "label_range"),
         ({"classifier_dropout": 1.5}, "classifier_dropout is 1.5"),
     ):

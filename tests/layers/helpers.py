@@ -16,7 +16,6 @@ def randomize(variables, seed=0, stddev=0.3):
 
 
 def randomized(layer, shape=None, *, seed=0):
-    """Builds a layer and randomizes its variables."""
     layer.build(shape)
     randomize(layer.variables, seed)
     return layer

@@ -1,5 +1,3 @@
-"""The chunked log-normalizer and cross-entropy against NumPy."""
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,8 +35,9 @@ def expected_results(ids=None):
     return result, slopes @ table, slopes.T @ rows, slopes.sum(0)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("chunk_size", [1, 4, ROWS])
+@pytest.mark.parametrize(
+    ("chunk_size", "jit_compile"), [(1, False), (4, False), (4, True), (ROWS, False)]
+)
 def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile):
     """Half of the ids are the most probable ones."""
     monkeypatch.setattr(chunked, "_CHUNK_LOGITS", chunk_size * VOCAB)
@@ -65,7 +64,6 @@ def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile)
 
 
 def test_rows_of_unknown_number(monkeypatch):
-    """A replica may have no rows."""
     monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 4 * VOCAB)
     rows, table, bias = values()
     concrete = tf.function(chunked.log_normalizer).get_concrete_function(
@@ -78,7 +76,6 @@ def test_rows_of_unknown_number(monkeypatch):
 
 
 def functions_of(graph):
-    """A graph, and the bodies of loops and other functions inside it."""
     yield graph
     for function in graph._functions.values():
         if hasattr(function, "graph"):
@@ -86,7 +83,6 @@ def functions_of(graph):
 
 
 def test_no_tensor_holds_all_logits(monkeypatch):
-    """Forward and backward: the largest tensor is one chunk of logits."""
     monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 8 * VOCAB)
 
     @tf.function

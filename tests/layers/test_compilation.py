@@ -41,23 +41,6 @@ def test_names_follow_the_content_and_not_the_process():
     assert twice == first * 2
 
 
-def test_structures_shapes_and_values_are_those_of_the_function():
-    scale = scaled()
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
-    def call(x):
-        product, sums = scale(x, factor=3.0, terms=(x, 1.0))
-        assert product.shape.as_list() == [None, 2]
-        return product, sums
-
-    row = np.array([[1.0, 2.0]], np.float32)
-    eager = scale(tf.constant(row), factor=3.0, terms=(row, 1.0))
-    for product, sums in (call(row), eager):
-        np.testing.assert_array_equal(product, 3 * row)
-        np.testing.assert_array_equal(sums[0], 2 * row)
-        np.testing.assert_array_equal(sums[1], row + 1)
-
-
 class Counted(keras.layers.Layer):
     """A matrix product with its own weights; counts the calls of its Python code."""
 
@@ -78,7 +61,6 @@ apart = Counted.__call__
 
 
 def stack():
-    """Layers with different weights, and inputs."""
     layers = [Counted() for _ in range(3)]
     for number, layer in enumerate(layers):
         layer.build((None, 4))

@@ -26,8 +26,12 @@ def make(hidden_size=8, size=6, **kwargs):
     return encoder
 
 
-def test_matches_definition():
-    encoder = make()
+@pytest.fixture(scope="module")
+def encoder():
+    return make()
+
+
+def test_matches_definition(encoder):
     weights = [reference.named_weights(group) for group in encoder.variables_by_depth()]
     expected = reference.states(weights, INPUTS, MASK, num_heads=2)
     output = check_compiles(encoder, INPUTS)
@@ -41,23 +45,19 @@ def test_matches_definition():
     ["input_ids attention_mask token_type_ids", "token_ids padding_mask segment_ids"],
     ids=["hugging_face", "keras_hub"],
 )
-def test_names_of_other_libraries(names):
-    encoder = make()
+def test_names_of_other_libraries(encoder, names):
     values = map(tf.constant, (IDS.astype(int), MASK == 1, SEGMENTS.astype(int)))
     inputs = dict(zip(names.split(), values, strict=True))
     expected = encoder(INPUTS)
     np.testing.assert_array_equal(encoder(inputs), expected)
-    real = (MASK == 1)[..., np.newaxis]
     packed = encoder.encode_tokens(INPUTS)
     np.testing.assert_array_equal(encoder.encode_tokens(inputs), packed)
-    np.testing.assert_allclose(packed, np.where(real, expected, 0), atol=1e-5)
     symbolic = {n: keras.Input([None], dtype="int32", name=n) for n in inputs}
     model = keras.Model(symbolic, encoder(symbolic))
     np.testing.assert_allclose(model(inputs), expected, atol=1e-6)
 
 
-def test_ids_alone():
-    encoder = make()
+def test_ids_alone(encoder):
     full = {"input_mask": np.ones_like(IDS), "segment_ids": np.zeros_like(IDS)}
     expected = encoder({"input_ids": IDS, **full})
     np.testing.assert_array_equal(encoder({"input_ids": IDS}), expected)
@@ -76,11 +76,9 @@ def test_ids_alone():
         ({"input_ids": IDS[0]}, r"must be \[batch, length\], got the shape \(5,\)"),
     ],
 )
-def test_inputs_that_cannot_be_read_are_named(inputs, message):
-    encoder = make()
-    for read in (encoder.states, encoder.encode_first):
-        with pytest.raises(ValueError, match=message):
-            read(inputs)
+def test_inputs_that_cannot_be_read_are_named(encoder, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        encoder(inputs)
 
 
 def test_variables_by_depth_holds_each_variable_once():
@@ -101,22 +99,20 @@ def test_variables_by_depth_holds_each_variable_once():
 def test_frozen_blocks_stay_frozen(tmp_path):
     encoder = make()
     encoder.transformer.blocks[0].trainable = False
-    encoder.save(tmp_path / "model.keras")
-    for copy in (
-        TextEncoder.from_config(encoder.get_config()),
-        keras.saving.load_model(tmp_path / "model.keras"),
-    ):
-        assert [block.trainable for block in copy.transformer.blocks] == [False, True]
-        copy.enable_lora(2)
-        copy.transformer.blocks[1].trainable = False
-        again = TextEncoder.from_config(copy.get_config())
-        assert [block.trainable for block in again.transformer.blocks] == [True, False]
-        again.trainable = False
-        assert "frozen_blocks" not in again.get_config()
+    copy = tiny.reloaded(encoder, tmp_path)
+    assert [block.trainable for block in copy.transformer.blocks] == [False, True]
+    copy.enable_lora(2)
+    copy.transformer.blocks[1].trainable = False
+    again = TextEncoder.from_config(copy.get_config())
+    assert [block.trainable for block in again.transformer.blocks] == [True, False]
+    again.trainable = False
+    assert "frozen_blocks" not in again.get_config()
+    again.transformer.blocks[1].trainable = True
+    again = TextEncoder.from_config(again.get_config())
+    assert [block.trainable for block in again.transformer.blocks] == [False, True]
     encoder.trainable = False
     encoder.transformer.blocks[1].trainable = True
-    encoder.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras")
+    copy = tiny.reloaded(encoder, tmp_path)
     for each in (encoder, copy):
         trained = [v.path for v in each.variables if v.trainable]
         assert len(trained) == 12
@@ -132,7 +128,7 @@ def test_frozen_blocks_stay_frozen(tmp_path):
 
 def test_projection_is_glorot_uniform():
     """Unlike other kernels, not truncated normal (pitfall 23 of docs/fidelity.md)."""
-    encoder = tiny.encoder(TextEmbedding(11, 64), hidden_size=192)
+    encoder = tiny.encoder(TextEmbedding(11, 64), hidden_size=192, num_layers=1)
     kernel = encoder.projection[0].numpy()
     bound = np.sqrt(6 / (64 + 192))
     assert 0.99 * bound < np.abs(kernel).max() <= bound
@@ -187,17 +183,10 @@ def test_remat_runs_blocks_again_and_changes_no_bit():
 def test_replicas_draw_different_masks():
     strategy = two_cpus()
     with strategy.scope():
-        encoder = make()
-
-    @tf.function
-    def run(seed):
-        values = strategy.run(lambda: encoder(INPUTS, training=True, seed=seed))
-        return strategy.experimental_local_results(values)
-
-    first, second = run(None)
+        encoder = make(num_layers=1)
+    run = tf.function(lambda: strategy.run(lambda: encoder(INPUTS, training=True)))
+    first, second = strategy.experimental_local_results(run())
     assert np.abs(first - second).max() > 0.1
-    first, second = run(SEED)
-    np.testing.assert_array_equal(first, second)
 
 
 def test_rows_are_numbered_over_replicas_of_unequal_sizes():
@@ -213,16 +202,7 @@ def test_rows_are_numbered_over_replicas_of_unequal_sizes():
     assert [int(x) for x in strategy.experimental_local_results(found)] == [0, 3]
 
 
-def test_mixed_precision_output():
-    encoder = make(dtype="mixed_bfloat16")
-    assert {v.dtype for v in encoder.trainable_variables} == {"float32"}
-    output = encoder(INPUTS)
-    assert output.dtype == tf.bfloat16
-    np.testing.assert_allclose(tf.cast(output, tf.float32), make()(INPUTS), atol=0.15)
-
-
-def test_export_serves_every_shape(tmp_path):
-    encoder = make()
+def test_export_serves_every_shape(encoder, tmp_path):
     encoder.export(tmp_path / "served", verbose=False)
     served = tf.saved_model.load(tmp_path / "served")
     for columns in (5, 3):

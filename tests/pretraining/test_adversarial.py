@@ -1,8 +1,7 @@
-"""Adversarial generators: gradients of generator, discriminator and baseline."""
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.special import expit, log_softmax
 
 import electra_tf as et
 from electra_tf import pretraining
@@ -11,18 +10,16 @@ from electra_tf.pretraining import GreedySampler
 from electra_tf.pretraining.adversarial import perturbed_logits, straight_through
 from tests import tiny
 from tests.layers.helpers import randomize
-from tests.reference.objectives import sigmoid
-from tests.reference.two_tower import log_softmax
 
 SEED = tf.constant([1, 2])
 KINDS = {"reinforce": pretraining.ReinforceElectra, "gumbel": pretraining.GumbelElectra}
 
 
-def make(kind, *, tied=False, dropout=0.0, num_layers=2, scale=0.2, **kwargs):
-    plain = tiny.electra(tied=tied, dropout=dropout, num_layers=num_layers)
+def make(kind, **kwargs):
+    plain = tiny.electra(tied=False, num_layers=1)
     model = KINDS[kind](plain.generator, plain.discriminator, **kwargs)
     # Random weights, because initial zeros and ones hide mistakes.
-    randomize(model.trainable_variables, stddev=scale)
+    randomize(model.trainable_variables, stddev=0.2)
     return model
 
 
@@ -54,7 +51,7 @@ class Oracle:
         inputs = {**batch, "input_ids": tf.constant(ids)}
         rtd = model(inputs).numpy().astype(np.float64)
         # D is the probability of "original".
-        original = sigmoid(-np.take_along_axis(rtd, positions, 1))
+        original = expit(-np.take_along_axis(rtd, positions, 1))
         is_same = self.sampled == self.value["masked_lm_ids"]
         self.reward = -np.log(np.where(is_same, original, 1 - original))
         self.weights = used / used.sum()
@@ -72,24 +69,23 @@ def test_reinforce_gradients_against_numpy():
     positions = oracle.value["masked_lm_positions"]
     states = np.take_along_axis(hidden, positions[..., None], 1)
     scores = (states @ model.baseline.reward_kernel.numpy())[..., 0]
-    baseline = -np.log(sigmoid(scores))
+    baseline = -np.log(expit(scores))
     advantage = oracle.weights * (oracle.reward - baseline)
     # The output bias is added to every slot's logits, so its gradient is their sum.
-    likelihoods = np.exp(log_softmax(oracle.logits))
+    likelihoods = np.exp(log_softmax(oracle.logits, -1))
     to_logits = -advantage[..., None] * (oracle.one_hots - likelihoods)
     expected = 2.0 * to_logits.sum((0, 1))
     bias = model.generator.head.output_bias.path
     np.testing.assert_allclose(found[bias], expected, atol=2e-6)
     # Cross-entropy of sigmoid(score) to exp(-reward): the derivative is the difference.
-    error = oracle.weights * (sigmoid(scores) - np.exp(-oracle.reward))
+    error = oracle.weights * (expit(scores) - np.exp(-oracle.reward))
     expected = 2.0 * np.einsum("bp,bpd->d", error, states)
     kernel = model.baseline.reward_kernel.path
     np.testing.assert_allclose(found[kernel][:, 0], expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(
-    ("positions", "select"),
-    [("all", "tokens"), ("masked", "tokens"), ("all", "with_replacement")],
+    ("positions", "select"), [("masked", "tokens"), ("all", "with_replacement")]
 )
 def test_gumbel_gradient_against_numpy(positions, select):
     """Reversed gradient of the discriminator's loss, as a mean over masked slots.
@@ -123,7 +119,7 @@ def test_gumbel_gradient_against_numpy(positions, select):
     by_token = upstream @ table.word_embeddings.numpy().T.astype(np.float64)
     logits = tf.constant(oracle.logits, tf.float32)
     perturbed = perturbed_logits(logits, oracle.sampled, fold_in(SEED, 3))
-    soft = np.exp(log_softmax(perturbed.numpy().astype(np.float64) / tau))
+    soft = np.exp(log_softmax(perturbed.numpy().astype(np.float64) / tau, -1))
     to_logits = soft * (by_token - (by_token * soft).sum(-1, keepdims=True)) / tau
     expected = -2.0 * to_logits.sum((0, 1)) / float(model.loss_totals(batch)["masked"])
     bias = model.generator.head.output_bias.path
@@ -131,9 +127,8 @@ def test_gumbel_gradient_against_numpy(positions, select):
     assert np.abs(expected).max() > 1e-4
 
 
-@pytest.mark.parametrize("select", ["tokens", "with_replacement"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_forward_and_metrics_are_those_of_joint_training(kind, select):
+def test_forward_and_metrics_are_those_of_joint_training(kind):
     """Same samples and losses; [CLS] and [SEP] are not replaceable in any class.
 
     A position that is drawn twice has the embedding of one sample.
@@ -144,7 +139,7 @@ def test_forward_and_metrics_are_those_of_joint_training(kind, select):
     parts = (model.generator, model.discriminator)
     joint = et.Electra(*parts, objective=objective, special_ids=special_ids)
     objective.set_weights(model.objective.get_weights())
-    data = tiny.dataset(2, select=select)
+    data = tiny.dataset(2, select="with_replacement")
     expected, logs = tiny.scores(joint, data), tiny.scores(model, data)
     for name in expected.keys() - {"loss"}:
         assert logs[name] == pytest.approx(expected[name], rel=1e-5), name
@@ -193,20 +188,6 @@ def test_unsuitable_arguments_are_refused(kind):
     if kind == "gumbel":
         with pytest.raises(ValueError, match="must be positive, got 0"):
             make(kind, gumbel_temperature=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_xla_compiles_accumulation_and_a_schedule(kind):
-    weight = pretraining.LinearChange(0.0, 1.0, 2, begin=1)
-    options = {"adversarial_weight": weight, "gradient_accumulation_steps": 2}
-    model = make(kind, tied=True, dropout=0.1, num_layers=1, scale=0.02, **options)
-    model.compile(optimizer=et.training.AdamW(1e-3), jit_compile=True)
-    steps = {"epochs": 3, "steps_per_epoch": 1}
-    history = model.fit(tiny.dataset(3), **steps, verbose=0, shuffle=False).history
-    assert history["adversarial_weight"] == [0.0, 0.5, 1.0]
-    assert all(np.isfinite(values).all() for values in history.values())
-    assert 0 < history["reward"][0] < 5
 
 
 # Straight-through Gumbel-softmax against NumPy: forward hard, backward soft.

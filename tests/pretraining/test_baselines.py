@@ -1,5 +1,3 @@
-"""Trivial baselines, by hand and against scikit-learn."""
-
 import numpy as np
 import pytest
 from sklearn.metrics import log_loss

@@ -1,6 +1,3 @@
-"""The training step: definition, gradients, equivalences."""
-
-import csv
 import functools
 
 import keras
@@ -10,9 +7,8 @@ import tensorflow as tf
 from sklearn.metrics import log_loss, roc_auc_score
 
 import electra_tf as et
-from electra_tf.layers import TextEmbedding
 from electra_tf.layers.randomness import fold_in, uniform
-from electra_tf.pretraining import Electric, GreedySampler
+from electra_tf.pretraining import GreedySampler
 from electra_tf.pretraining.metrics import BucketAUC, TokenMean
 from tests import tiny
 from tests.layers.helpers import randomize
@@ -38,14 +34,9 @@ def test_fit_evaluate_callbacks_and_metric_names(tmp_path):
             # The second epoch does not improve the loss by 1.
             keras.callbacks.EarlyStopping(**best, min_delta=1.0, patience=1),
             keras.callbacks.ModelCheckpoint(path, save_best_only=True, **best),
-            keras.callbacks.CSVLogger(tmp_path / "losses.csv"),
         ],
     )
-    with open(tmp_path / "losses.csv") as file:
-        rows = [*csv.DictReader(file)]
-    assert [row["epoch"] for row in rows] == ["0", "1"]
-    for name, values in history.history.items():
-        np.testing.assert_allclose([float(row[name]) for row in rows], values)
+    assert history.epoch == [0, 1]
     assert (tmp_path / "1.keras").exists()
     trained = {metric.name for metric in model.metrics}
     names = (
@@ -292,12 +283,6 @@ def test_bucket_auc_is_scikit_learns():
     assert float(metric.result()) == pytest.approx(0.25)
 
 
-def test_loss_at_initialization_is_ln_v_plus_50_ln_2():
-    """The value is 44.98 at V = 30522."""
-    loss, _ = tiny.gradients(electra(), tiny.batch())
-    assert loss == pytest.approx(np.log(tiny.VOCAB) + 50 * np.log(2), rel=0.1)
-
-
 @pytest.mark.slow
 def test_padding_does_not_change_losses_and_metrics():
     """Padding rows and columns (pitfalls 26 and 43 of docs/fidelity.md)."""
@@ -320,35 +305,16 @@ def test_padding_does_not_change_losses_and_metrics():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "make", [tiny.electra, functools.partial(tiny.two_tower, Electric)]
-)
-def test_jit_compile_equals_plain(make):
+def test_jit_compile_equals_plain():
     results = []
     for jit_compile in (False, True):
-        model = make(num_layers=1, dropout=0.1)
-        # Electric refuses it, since its noise must be random.
-        model.sampler = GreedySampler()
+        model = electra(dropout=0.1, sampler=GreedySampler())
         optimizer = et.training.AdamW(1e-3, clip_norm=1.0)
         model.compile(optimizer=optimizer, jit_compile=jit_compile)
-        history = model.fit(tiny.dataset(3), verbose=0, shuffle=False).history
+        model.fit(tiny.dataset(3), verbose=0, shuffle=False)
         results.append([v.numpy() for v in model.trainable_variables])
     for one, two in zip(*results, strict=True):
         np.testing.assert_allclose(one, two, atol=2e-5)
-    assert set(history) == {metric.name for metric in tiny.electra().metrics}
-
-
-def test_masked_lm_alone_is_bert():
-    keras.utils.set_random_seed(0)
-    table = TextEmbedding(tiny.VOCAB, 16, max_positions=32)
-    model = et.MaskedLM(tiny.encoder(table, num_layers=1))
-    model.compile(optimizer=et.training.AdamW(1e-2))
-    data = tiny.dataset(5, rule="bert")
-    before = tiny.scores(model, data)
-    model.fit(data, epochs=6, verbose=0, shuffle=False)
-    after = tiny.scores(model, data)
-    assert set(after) == {"loss", "masked_lm_loss", "masked_lm_accuracy"}
-    assert after["masked_lm_loss"] < before["masked_lm_loss"] - 0.3
 
 
 def test_wrong_batch_is_named():

@@ -1,5 +1,3 @@
-"""The training step against NumPy: bookkeeping, losses, gradients, updates."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -5,21 +5,13 @@ part of their names.
 """
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from tests.reference import encoder
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x):
-    exponents = np.exp(x - x.max())
-    return exponents / exponents.sum()
-
-
 def binary_entropy(is_true, logit):
-    return -np.log(sigmoid(logit) if is_true else 1 - sigmoid(logit))
+    return -np.log(expit(logit) if is_true else 1 - expit(logit))
 
 
 def token_probabilities(hidden, head, table):
@@ -51,7 +43,7 @@ def replace_mlm(hidden, head, table, original, positions, used):
 
 def copying_mixture(hidden, head, table, gate, shown):
     """All-Tokens MLM: probabilities [V] at one position, given the input token."""
-    copy = sigmoid(hidden @ gate["copy_kernel"][:, 0] + gate["copy_bias"][0])
+    copy = expit(hidden @ gate["copy_kernel"][:, 0] + gate["copy_bias"][0])
     mixture = (1 - copy) * token_probabilities(hidden, head, table)
     mixture[shown] += copy
     return mixture

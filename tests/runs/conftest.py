@@ -12,4 +12,4 @@ __all__ = ["text"]
 def pretrained(tmp_path_factory):
     """Path of an encoder without dropout in the folder of its run."""
     folder = tmp_path_factory.mktemp("pretrained")
-    return str(common.save_pretrained(folder, dropout=0.0))
+    return str(common.save_pretrained(folder, dropout=0.0, layers=1))

@@ -2,6 +2,16 @@
 
 import functools
 
+from electra_tf.config import fields
+
+
+def assert_no_config(run, config_class, *held):
+    """Asserts that a prepared run holds no config, but these objects."""
+    found = [*reachable(run)]
+    assert {*map(id, held)} <= {*map(id, found)}
+    groups = (config_class, *(group for _, group in fields.groups(config_class)))
+    assert not [value for value in found if isinstance(value, groups)]
+
 
 def reachable(value, seen=None):
     """Yields a value and all objects reachable through dataclasses and closures."""

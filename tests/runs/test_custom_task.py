@@ -1,5 +1,3 @@
-"""A user's task class: trained as an argument, saved and loaded."""
-
 import dataclasses
 import json
 from typing import Any

@@ -1,5 +1,3 @@
-"""Thresholds, scores by class, verdicts and exit codes of a run."""
-
 import json
 
 import pytest

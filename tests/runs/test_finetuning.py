@@ -25,7 +25,7 @@ from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, glue, glue_task
 from tests import ROOT
 from tests.runs.common import config, moods, run, table
-from tests.runs.reachable import reachable
+from tests.runs.reachable import assert_no_config
 from tests.tasks import common
 from tests.tasks.common import sentiment
 
@@ -92,7 +92,6 @@ def test_a_run_leaves_everything(finished):
     assert len((folder / "predictions.tsv").read_text().splitlines()) == 21
     logged = [*map(json.loads, (folder / "metrics.jsonl").open())]
     assert any({"seed", "step", "loss", "learning_rate"} <= set(row) for row in logged)
-    assert isinstance(keras.saving.load_model(folder / "model.keras"), keras.Model)
     written = json.loads((folder / "config.json").read_text())
     assert written["config"]["learning_rate"] == 1e-2
     assert written["settings"]["reduction"] == "mean"
@@ -113,11 +112,8 @@ def test_a_finished_run_is_not_overwritten(finished, capsys):
 def test_a_prepared_run_holds_no_config(run_values, tmp_path):
     chosen = config(**run_values | {"output_dir": str(tmp_path / "new")})
     ready = finetuning.prepare(chosen, lambda line: None)
-    held = list(reachable(ready))
-    assert any(value is ready.trainer.model for value in held)
-    assert any(value is ready.start.tokenizer for value in held)
-    groups = (FinetuneConfig, *(group for _, group in fields.groups(FinetuneConfig)))
-    assert not [value for value in held if isinstance(value, groups)]
+    held = (ready.trainer.model, ready.start.tokenizer)
+    assert_no_config(ready, FinetuneConfig, *held)
     # `prepare` does not write files.
     assert not (tmp_path / "new").exists()
 
@@ -181,7 +177,6 @@ def bad(tmp_path, pretrained, **values):
         ({"task": "cola"}, "--task=cola does not read --train"),
         ({"task": "cola", "train": None, "eval": None}, "--task=cola needs --data_dir"),
         ({"train": "x.csv"}, "No file x.csv: correct --train"),
-        ({"eval": "x.csv"}, "No file x.csv: correct --eval"),
         ({"task": "ner", "test": "nope.conll"}, "No file nope.conll: correct --test"),
         ({"label": ["a", "b"]}, r"2 columns \(a, b\), .*use --task=multilabel"),
         ({"task": "regression", "label": ["a", "b"]}, "--task=regression has one"),
@@ -197,13 +192,8 @@ def bad(tmp_path, pretrained, **values):
         ({"text": ["body"]}, "no column 'body'"),
         ({"text": ["a", "b", "c"]}, "--text must name one column"),
         ({"export_precision": "bfloat16"}, "bfloat16 is for saved_model/"),
-        ({"seeds": 0}, "--seeds must be at least 1"),
         ({"train_fraction": 0.0}, r"--train_fraction must be in \(0, 1\]"),
-        ({"epochs": -1.0}, "--epochs must be positive"),
-        ({"warmup_proportion": 1.0}, r"--warmup_proportion must be in \[0, 1\)"),
-        ({"max_seq_length": 4}, "--max_seq_length must be at least 8"),
         ({"task": "regression"}, "not a number"),
-        ({"label": []}, "--label and --label_separator must not be empty"),
         ({"task": "multilabel", "label_separator": ""}, "must not be empty"),
     ],
 )
@@ -232,7 +222,7 @@ def test_something_else_than_an_encoder(tmp_path, pretrained, capsys):
     said = error(capsys, **values)
     assert "holds a TaskModel, not a TextEncoder; it is fine-tuned already" in said
     (tmp_path / "model.keras").write_bytes(b"no zip")
-    assert "cannot be loaded as a Keras model" in error(capsys, **values)
+    assert "cannot be loaded as a TextEncoder" in error(capsys, **values)
 
 
 def test_folders_of_others_are_left_alone(tmp_path, pretrained, capsys):
@@ -242,16 +232,10 @@ def test_folders_of_others_are_left_alone(tmp_path, pretrained, capsys):
     (folder / "predictions.tsv").write_text("precious")
     assert "is not a fine-tuning run but has predictions.tsv" in error(capsys, **values)
     assert (folder / "predictions.tsv").read_text() == "precious"
-    for content, message in (
-        ('{"task": "cola"}', "holds a run of another task, 'cola', not 'classificatio"),
-        ("{", "task.json is damaged"),
-    ):
-        (folder / "task.json").write_text(content)
-        assert message in error(capsys, **values)
+    (folder / "task.json").write_text("{")
+    assert "task.json is damaged" in error(capsys, **values)
     values["output_dir"] = str(folder / "predictions.tsv")
     assert "is a file: name a folder" in error(capsys, **values)
-    values |= {"output_dir": str(Path(pretrained).parent), "overwrite": True}
-    assert "holds a pretraining run" in error(capsys, **values)
 
 
 def test_inputs_and_trials_are_not_deleted(tmp_path, pretrained, capsys):
@@ -327,9 +311,6 @@ def test_a_diverged_seed_is_the_worst_whatever_it_scores(
     assert [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]] == [90, 10]
     assert report["exported_seed"] == 1
     assert report["failed_seeds"] == [0, 1]
-    # All files are written.
-    assert finetuning.main(config(**values, output_dir=str(tmp_path / "one"))) == 1
-    assert (tmp_path / "one" / "results.json").exists()
 
 
 # -- Defaults --------------------------------------------------------------------------
@@ -343,10 +324,15 @@ def settings(pretrained, name="cola", **values):
 
 def test_presets_and_flags(pretrained):
     values = {"preset": "code", "weight_decay": 0.0, "epochs": 1.5}
-    own, _ = settings(pretrained, max_seq_length=32, **values)
+    own, start = settings(pretrained, max_seq_length=32, **values)
     assert (own.weight_decay, own.reduction, own.epochs) == (0.0, "sum", 1.5)
     assert own.learning_rate == 1e-4
     assert settings(pretrained, "rte", max_seq_length=32)[0].epochs == 10
+    model = glue_task("cola", ".").build_model(start.encoder)
+    for given in (False, True):
+        recipe = config(adam_bias_correction=given).recipe
+        optimizer = finetuning.optimizer(recipe, own, model, 200)
+        assert optimizer.bias_correction is given
 
 
 def test_dropout_is_the_runs_own(pretrained):
@@ -378,9 +364,6 @@ def test_casing_comes_from_the_pretraining_run_or_the_flags(tmp_path):
     cased = config(encoder=str(path), lower_case=False)
     start = finetuning.pretrained(cased, said.append)
     assert not start.tokenizer.lower_case
-    (tmp_path / "config.json").unlink()
-    finetuning.pretrained(config(encoder=str(path)), said.append)
-    assert "--lower_case; assumed" in said[0]
 
 
 def test_a_fine_tuned_model_is_the_start_of_another_task(
@@ -420,15 +403,6 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(
         finetuning.pretrained(config(encoder=str(other)), said.append)
 
 
-def test_bias_correction_reaches_the_optimizer(pretrained):
-    resolved, start = settings(pretrained, max_seq_length=32)
-    model = glue_task("cola", ".").build_model(start.encoder)
-    for given in (False, True):
-        recipe = config(adam_bias_correction=given).recipe
-        optimizer = finetuning.optimizer(recipe, resolved, model, 200)
-        assert optimizer.bias_correction is given
-
-
 def test_flagfiles_parse_and_agree_with_their_task():
     """Every task of a benchmark has one (pitfall 40)."""
     structured = {"squad1", "squad2", "chunking", "ner", "pos"}
@@ -458,13 +432,10 @@ def test_the_summary_is_in_percent_with_the_median_of_all_seeds():
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ("", {"dropout": 0.0, "pooling": "mean", "learning_rate": 3e-4}),
         ("--dropout=0.1 --pooling=cls", {"dropout": 0.1, "pooling": "cls"}),
         ("--flagfile=configs/tasks/cola.cfg", {"dropout": 0.0, "head_init": "probe"}),
-        ("--task=ner", {"dropout": 0.0, "pooling": "cls"}),
         ("--task=squad1", {"dropout": 0.0, "head_init": "random"}),
         ("--frozen", {"dropout": 0.1, "learning_rate": None}),
-        ("--encoder=elsewhere", {"dropout": 0.1, "learning_rate": None}),
     ],
 )
 def test_the_recipe_of_an_encoder_yields_to_flags(flags, expected):

@@ -1,31 +1,22 @@
-"""Splits of a run, and labels of the prepared task."""
-
 import json
 
 import pytest
 
-from electra_tf.config import fields
-from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.runs import finetuning_tasks
 from electra_tf.runs.finetuning_tasks import TaskData
+from tests.runs.common import config
 from tests.tasks import common
 
 
 def read(*, train_fraction=1.0, tokenizer=None, max_seq_length=16, **values):
     """Returns the data of a run and its log lines."""
     said = []
-    task = finetuning_tasks.task(fields.from_flat(values, FinetuneConfig), said.append)
-    data = TaskData(
-        task,
-        tokenizer or common.tokenizer(),
-        max_seq_length,
-        train_fraction=train_fraction,
-        seed=0,
-        log=said.append,
-    )
-    return data, said
+    task = finetuning_tasks.task(config(**values), said.append)
+    arguments = (task, tokenizer or common.tokenizer(), max_seq_length)
+    options = {"train_fraction": train_fraction, "seed": 0, "log": said.append}
+    return TaskData(*arguments, **options), said
 
 
 def write(path, *lines):
@@ -45,31 +36,19 @@ def test_splits_that_a_benchmark_folder_lacks_are_logged(tmp_path):
     assert not any("left out" in line for line in said)
 
 
-def table(path, labels):
-    lines = (f"good {number},{label}" for number, label in enumerate(labels))
-    return write(path, "text,label", *lines)
-
-
 def test_labels_come_from_the_whole_table(tmp_path):
     # The only example of a label may be in training, held-out or discarded rows.
     for at in range(10):
         labels = ["a", "b"] * 15
         labels[at] = "rare"
-        train = table(tmp_path / "train.csv", labels)
+        lines = (f"good {number},{label}" for number, label in enumerate(labels))
+        train = write(tmp_path / "train.csv", "text,label", *lines)
         data, _ = read(task="classification", train=train, train_fraction=0.5)
         assert data.task.labels == ("a", "b", "rare")
     assert len(data.train) == 14
     kept, _ = read(task="classification", train=train, eval=train, train_fraction=0.1)
     assert kept.task.labels == ("a", "b", "rare")
     assert "rare" not in {example.label for example in kept.train}
-
-
-def test_tags_come_from_the_whole_file(tmp_path):
-    sentences = [line for _ in range(29) for line in ("good B-A", "book O", "")]
-    train = write(tmp_path / "train.txt", *sentences, "bad B-RARE")
-    for values in ({}, {"eval": train}):
-        data, _ = read(task="ner", train=train, **values, train_fraction=0.1)
-        assert "B-RARE" in data.task.labels
 
 
 def test_the_hash_of_the_data_holds_all_that_rows_depend_on(tmp_path):

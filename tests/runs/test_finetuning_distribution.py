@@ -1,7 +1,5 @@
-"""Fine-tuning on two and four logical CPU devices against one, with dropout."""
-
 import dataclasses
-import subprocess
+import json
 import sys
 
 import numpy as np
@@ -13,6 +11,7 @@ from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, MultiLabel
 from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.training import AdamW, WarmupPolynomialDecay
+from tests.examples.common import ROOT, output_of
 from tests.runs.common import config, moods, run
 from tests.runs.test_trainer import watch, weights
 from tests.strategy import cpus, two_cpus
@@ -73,7 +72,7 @@ def trained(strategy, jit_compile, case, reduction):
     task, examples = CASES[case]()
     rows = task.featurize(examples, common.tokenizer(), 16, training=True)
     with strategy.scope():
-        model = task.build_model(common.encoder())
+        model = task.build_model(common.encoder(layers=1))
         # Plain clipped gradients, because Adam is invariant to a wrong scale.
         rate = WarmupPolynomialDecay(1e5, STEPS)
         plain = {"beta_1": 0.0, "beta_2": 0.0, "epsilon": 1e6, "weight_decay": 0.0}
@@ -101,36 +100,27 @@ def test_devices_give_the_weights_of_one(case, reduction):
 
 
 @pytest.mark.slow
-def test_a_run_on_devices_leaves_what_one_leaves(tmp_path, monkeypatch):
-    encoder = common.save_pretrained(tmp_path / "encoder")
-    values = moods(tmp_path, encoder, dev=20, epochs=2.0, export_saved_model=True)
+def test_a_run_on_devices_leaves_what_one_leaves(tmp_path):
+    """The command trains on all devices of its process."""
+    encoder = common.save_pretrained(tmp_path / "encoder", layers=1)
+    recipe = {"learning_rate": 1e-2, "layerwise_decay": 1.0, "epochs": 8.0}
+    recipe |= {"pooling": "mean", "adam_bias_correction": True}
+    values = moods(tmp_path, encoder, dev=20, **recipe, export_saved_model=True)
+    run(tmp_path / "1", **values)
+    values |= {"distribution": "mirrored", "output_dir": tmp_path / "2"}
+    flags = [f"--{n}={v}" for n, v in values.items() if v is not True]
+    flags += ["--adam_bias_correction", "--export_saved_model"]
+    output_of([sys.executable, "-c", PROGRAM, "finetune", *flags], ROOT)
     answers = []
-    for devices in (1, 2):
-        monkeypatch.setattr(finetuning, "strategy_for", lambda name, n=devices: cpus(n))
-        folder = tmp_path / str(devices)
-        name = "none" if devices == 1 else "mirrored"
-        report, _ = run(folder, **values, distribution=name)
+    for folder in (tmp_path / "1", tmp_path / "2"):
         model = tf.saved_model.load(str(folder / "saved_model"))
         texts = tf.constant(["good movie", "a bad book"])
         served = model.signatures["serving_default"](text=texts)
-        answers.append((report["seeds"][0]["scores"], served["probabilities"].numpy()))
+        (seed,) = json.loads((folder / "results.json").read_text())["seeds"]
+        answers.append((seed["scores"], served["probabilities"].numpy()))
     (one, first), (scores, served) = answers
     assert scores == one
     np.testing.assert_allclose(served, first, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_the_command_trains_on_all_devices(tmp_path):
-    """Encoder and model belong to one strategy, which tests above replace."""
-    encoder = common.save_pretrained(tmp_path / "encoder")
-    recipe = {"learning_rate": 1e-2, "layerwise_decay": 1.0, "epochs": 8.0}
-    values = moods(tmp_path, encoder, **recipe, distribution="mirrored")
-    values["output_dir"] = tmp_path / "out"
-    flags = [f"--{name}={value}" for name, value in values.items()]
-    command = [sys.executable, "-c", PROGRAM, "finetune", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "out" / "results.json").exists()
 
 
 @pytest.mark.slow
@@ -140,7 +130,7 @@ def test_a_head_starts_as_a_probe_on_devices_too():
     heads = []
     for strategy in (tf.distribute.get_strategy(), two_cpus()):
         with strategy.scope():
-            model = task.build_model(common.encoder())
+            model = task.build_model(common.encoder(layers=1))
         frozen.start_head(model, task, rows, 8)
         copies = strategy.experimental_local_results(model.head.kernel.value)
         assert len(copies) == strategy.num_replicas_in_sync

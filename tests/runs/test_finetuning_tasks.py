@@ -1,5 +1,3 @@
-"""Tagging and question answering from flags to predictions and served models."""
-
 import json
 
 import numpy as np
@@ -7,7 +5,7 @@ import pytest
 
 import electra_tf as et
 from electra_tf.__main__ import main as command
-from electra_tf.runs import finetuning, finetuning_tasks
+from electra_tf.runs import finetuning_tasks
 from tests.runs import common
 from tests.runs.common import config
 
@@ -185,11 +183,3 @@ def test_question_answering_tasks_are_built_from_flags(tmp_path):
         built(task="squad2", train=train, test=f"{train},no.json")
     with pytest.raises(ValueError, match="--doc_stride must be at least 1"):
         config(doc_stride=0)
-
-
-def test_windows_are_as_long_as_the_encoder_allows(pretrained, tmp_path):
-    train = squad(tmp_path / "x.json", 30)
-    chosen = config(task="squad2", train=train, encoder=pretrained)
-    start = finetuning.pretrained(chosen, lambda line: None)
-    task, _ = built(task="squad2", train=train)
-    assert finetuning.settings(chosen, task, start.encoder).max_seq_length == 64

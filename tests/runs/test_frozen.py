@@ -1,5 +1,3 @@
-"""Frozen probes: features by hand, and outputs of a run."""
-
 import dataclasses
 import json
 
@@ -24,8 +22,7 @@ POS = {"task": "pos", "word_column": "0", "tag_column": "-1"}
 
 def run(folder, encoder, **values):
     values = {"frozen": True, "encoder": encoder, "max_seq_length": 16} | values
-    report, said = common_run(folder / "out", **values)
-    return report, folder / "out", said
+    return common_run(folder / "out", **values)
 
 
 def run_tables(folder, encoder, task, train, dev, **values):
@@ -68,9 +65,7 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
         return fitted[0]
 
     monkeypatch.setattr(frozen, "fit", kept)
-    report, folder, said = run_tables(
-        tmp_path, pretrained, "classification", train, test
-    )
+    report, said = run_tables(tmp_path, pretrained, "classification", train, test)
     # Layers are standardized over the training data, then mixed.
     scalers = []
 
@@ -87,8 +82,9 @@ def test_texts_by_hand(tmp_path, pretrained, monkeypatch):
     main = report["summary"]["eval"]["accuracy"]
     assert main["mean"] == pytest.approx(100 * right)
     assert main["baseline"] == pytest.approx(100 * 11 / 21, abs=5)
-    assert json.loads((folder / "results.json").read_text())["task"] == "classification"
-    assert not (folder / "model.keras").exists()
+    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert written["task"] == "classification"
+    assert not (tmp_path / "out" / "model.keras").exists()
     assert any(line.startswith("shares of the layers: ") for line in said)
 
 
@@ -109,7 +105,7 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
         return str(tmp_path / name)
 
     data = {"train": write("train.txt", 30), "eval": write("dev.txt", 10)}
-    report, _, _ = run(tmp_path, pretrained, **POS, **data)
+    report, _ = run(tmp_path, pretrained, **POS, **data)
     scores = report["seeds"][0]["scores"]["dev"]
     assert scores["accuracy"] >= 99
     assert scores["words_without_pieces"] == 0
@@ -118,10 +114,8 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
 def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):
     stars, examples = {"neg": 3.0, "pos": 5.0}, common.sentiment(40)
     labeled = [dataclasses.replace(e, label=stars[e.label]) for e in examples]
-    dev = labeled[:20]
-    report, _, _ = run_tables(
-        tmp_path, pretrained, "regression", labeled, dev, init="random", seeds=2
-    )
+    data = (tmp_path, pretrained, "regression", labeled, labeled[:20])
+    report, _ = run_tables(*data, init="random", seeds=2)
     assert [seed["seed"] for seed in report["seeds"]] == [0, 1]
     first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
     assert first != second
@@ -135,7 +129,7 @@ def test_the_threshold_of_multilabel_is_tuned(tmp_path, pretrained):
     labels = ["x" if number % 10 < 3 else "" for number in range(120)]
     pairs = zip(common.sentiment(120), labels, strict=True)
     examples = [dataclasses.replace(e, label=label) for e, label in pairs]
-    report, _, _ = run_tables(tmp_path, pretrained, "multilabel", examples, examples)
+    report, _ = run_tables(tmp_path, pretrained, "multilabel", examples, examples)
     found = report["summary"]["eval"]["micro_f1"]
     assert found["median"] == pytest.approx(found["baseline"], abs=10)
 
@@ -168,13 +162,13 @@ def test_a_head_starts_as_a_probe(pretrained, monkeypatch, pooling):
     for layers in states(pretrained, train):
         vectors.append([x[0] if pooling == "cls" else x.mean(axis=0) for x in layers])
     vectors = np.swapaxes(vectors, 0, 1)
-    shares = [0, 0, 1]
+    shares = [0, 1]
     if pooling == "layers":
         shares = np.exp(head.mixture.numpy()) / np.exp(head.mixture.numpy()).sum()
         # The mixture is learned.
         assert np.ptp(shares) > 0.02
     else:
-        vectors = vectors[-1:].repeat(3, axis=0)
+        vectors = vectors[-1:].repeat(2, axis=0)
     scale = np.sqrt(vectors.var(axis=1).mean(axis=0))
     mixed = np.tensordot(shares, vectors, 1)
     scaled = (mixed - mixed.mean(axis=0)) / scale
@@ -232,7 +226,7 @@ def test_a_tagging_head_starts_as_a_probe(tmp_path, pretrained):
     path.write_text("the D\nmovie N\nis V\ngood A\nxyz X\n\n" * 9)
     options = {"frozen": False, "head_init": "probe", "export_saved_model": False}
     options |= {"train": str(path), "eval": str(path), **POS, **still}
-    report, _, said = run(tmp_path, pretrained, **options)
+    report, said = run(tmp_path, pretrained, **options)
     assert any(line.startswith("the head starts as a probe") for line in said)
     assert report["seeds"][0]["scores"][report["main_split"]]["accuracy"] == 100
 

@@ -1,5 +1,3 @@
-"""Solver of frozen probes against scikit-learn."""
-
 from unittest import mock
 
 import numpy as np

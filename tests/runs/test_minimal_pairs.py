@@ -1,5 +1,3 @@
-"""Minimal pairs: scores by hand, counts and invalid inputs."""
-
 import json
 
 import keras
@@ -124,6 +122,9 @@ def test_models_without_scores_are_refused(tmp_path, electra):
     model = tiny_run.electra(question=lambda table: question(table, name="objective"))
     folder = tiny_run.save(tmp_path / "run", model)
     with pytest.raises(ValueError, match="such as masked_lm"):
+        run(folder, electra[1])
+    (folder / "task.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"{folder} holds a fine-tuned model: give"):
         run(folder, electra[1])
     folder = tiny_run.save(tmp_path / "other", tokens=common.TOKENS[:-1])
     with pytest.raises(ValueError, match="tokens but the vocabulary"):

@@ -1,30 +1,21 @@
-"""The three parts of a pretraining run, and the lock of its folder."""
-
 import dataclasses
 import socket
 from typing import ClassVar
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf import cli
-from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.runs import pretraining
+from tests.data.common import silent
 from tests.end_to_end.in_process import config_of, rows, run
-from tests.runs.reachable import reachable
-
-
-def quiet(message):
-    del message
+from tests.runs.reachable import assert_no_config
 
 
 class Seen(keras.callbacks.Callback):
-    """A user's callback, referenced by name."""
-
     batches: ClassVar[list[int]] = []
 
     def on_train_batch_end(self, batch, logs=None):
@@ -38,11 +29,7 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
     # Too many epochs: the warning recommends a number of steps.
     steps = 40 * ready.data.manifest.num_records // config.run.train_batch_size
     assert f"--num_train_steps={steps}" in said[-1]
-    groups = (PretrainConfig, *(group for _, group in fields.groups(PretrainConfig)))
-    values = list(reachable(ready))
-    assert any(value is ready.model for value in values)
-    assert any(value is ready.data.vocabulary for value in values)
-    assert not [value for value in values if isinstance(value, groups)]
+    assert_no_config(ready, PretrainConfig, ready.model, ready.data.vocabulary)
     with ready.lock, pytest.raises(dataclasses.FrozenInstanceError):
         ready.num_steps = 7
 
@@ -66,7 +53,7 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     settings = ("* `--num_train_steps`: `6`\n", "text.txt`", "`generator.keras`: ")
     for part in (*settings, "| discriminator_auc | ", "| generator"):
         assert part in card
-    again = pretraining.prepare(config_of(text, tmp_path), quiet)
+    again = pretraining.prepare(config_of(text, tmp_path), silent)
     with again.lock:
         assert again.first_step == 6
         assert pretraining.train(again) is None
@@ -76,33 +63,7 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     for path in (tmp_path / "checkpoints").glob("ckpt-6.*"):
         path.rename(path.with_name(path.name.replace("6", "5", 1)))
     with pytest.raises(UserError, match="ckpt-5 holds step 6"):
-        pretraining.prepare(config_of(text, tmp_path), quiet)
-
-
-def test_a_resumed_run_reads_the_batches_that_follow(text, tmp_path, monkeypatch):
-    """Batches are neither repeated nor skipped (pitfall 45)."""
-    model_dir = tmp_path / "model"
-    ready = pretraining.prepare(config_of(text, model_dir), quiet)
-    with ready.lock:
-        every = [*ready.train_batches(start_batch=0).take(6).as_numpy_iterator()]
-        # Simulates a kill after four updates.
-        ready.model.step.assign(4)
-        ready.store.save(4)
-    again = pretraining.prepare(config_of(text, model_dir), quiet)
-    fitted = []
-
-    def fit(self, data, *, steps_per_epoch, **_):
-        fitted.append(([*data.as_numpy_iterator()], steps_per_epoch))
-
-    monkeypatch.setattr(type(again.model), "fit", fit)
-    with again.lock:
-        assert again.first_step == 4
-        assert pretraining.train(again) is None
-    ((batches, steps),) = fitted
-    assert len(batches) == steps == 2
-    np.testing.assert_equal(batches, every[4:])
-    # The six differ; otherwise equality would be trivial.
-    assert len({batch["masked_input_ids"].tobytes() for batch in every}) == 6
+        pretraining.prepare(config_of(text, tmp_path), silent)
 
 
 @pytest.mark.slow
@@ -133,6 +94,14 @@ def test_a_second_process_is_refused_until_the_first_is_dead(
     assert not (tmp_path / ".lock.owner").exists()
 
 
+def test_a_fine_tuned_model_is_never_overwritten(text, tmp_path):
+    (tmp_path / "task.json").write_text("{}")
+    for flags in ((), ("--overwrite",)):
+        with pytest.raises(UserError, match="fine-tuned model: set --model_dir"):
+            pretraining.prepare(config_of(text, tmp_path, *flags), silent)
+    assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
+
+
 def test_micro_batches_are_checked_before_a_run_is_deleted(text, tmp_path, monkeypatch):
     flags = ("--gradient_accumulation_steps=8", "--train_batch_size=8", "--overwrite")
     config = config_of(text, tmp_path, *flags)
@@ -140,5 +109,5 @@ def test_micro_batches_are_checked_before_a_run_is_deleted(text, tmp_path, monke
     monkeypatch.setattr(pretraining, "strategy_for", lambda name: strategy)
     (tmp_path / "encoder.keras").write_text("trained")
     with pytest.raises(UserError, match="must be a multiple of 16"):
-        pretraining.prepare(config, quiet)
+        pretraining.prepare(config, silent)
     assert (tmp_path / "encoder.keras").read_text() == "trained"

@@ -1,5 +1,3 @@
-"""Text samples of every kind of prediction."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

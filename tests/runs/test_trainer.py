@@ -1,5 +1,3 @@
-"""Seeds of one trainer: reset, best epoch, progress and bit-exact resume."""
-
 import math
 import re
 import signal
@@ -42,7 +40,7 @@ def trainer():
 def new_trainer(**options):
     task = Classification(name="mood", source=None, labels=("neg", "pos"))
     rows = task.featurize(common.sentiment(24), common.tokenizer(), 16, training=True)
-    model = task.build_model(common.encoder(dropout=0.2))
+    model = task.build_model(common.encoder(layers=1, dropout=0.2))
     optimizer = AdamW(WarmupPolynomialDecay(1e-2, STEPS))
     model.compile(optimizer=optimizer, loss=task.loss("sum"))
     order = TrainingOrder(rows.lengths, 8, (16,))
@@ -68,7 +66,7 @@ def test_seeds_share_one_trace_and_do_not_see_each_other(trainer, monkeypatch):
 
 
 def test_reset_restores_the_encoder_or_draws_a_new_one(trainer):
-    start = common.encoder()
+    start = common.encoder(layers=1)
     # The trainer's weights are those of an earlier test.
     trainer.reset(3)
     common.assert_same_weights(trainer.model.encoder, start)

@@ -1,5 +1,3 @@
-"""Initial weights for pretraining from .keras files and checkpoints."""
-
 import dataclasses
 import json
 import os
@@ -51,7 +49,6 @@ def values(model):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder of saved models, and their weights."""
     model = tiny.electra(seed=1)
     randomize(model.trainable_variables)
     folder = tmp_path_factory.mktemp("trained")
@@ -59,11 +56,10 @@ def trained(tmp_path_factory):
     return folder, values(model)
 
 
-@pytest.mark.parametrize("is_frozen", [False, True])
-def test_both_towers_and_heads(trained, is_frozen):
+def test_both_towers_and_heads_also_frozen_ones(trained):
     folder, wanted = trained
     model = tiny.electra(seed=2)
-    model.generator.trainable = not is_frozen
+    model.generator.trainable = False
     report = warm_start.load(str(folder), model)
     assert report.missing == report.unused == ()
     assert set(report.restored) == wanted.keys()
@@ -130,55 +126,37 @@ def test_halves_of_two_models_are_refused(trained, tmp_path):
         warm_start.load(str(tmp_path), tiny.electra(seed=2))
 
 
-@pytest.mark.parametrize(
-    ("files", "there", "here"),
-    [("checkpoints", "mlm", "electra"), ("models", "electra", "mlm")],
-)
-def test_the_encoder_of_any_run_starts_a_run(tmp_path, files, there, here):
-    """Masked LM to discriminator and the reverse; heads keep their initial values."""
-    wide = "--generator_hidden_size=0.5"
-    source, model = (built(wide, f"--objective={name}") for name in (there, here))
-    randomize(source.trainable_variables)
-    leave(source, tmp_path, files)
-    before = values(model)
-    report = warm_start.load(str(tmp_path), model)
-    ours, theirs = (
-        {v.path: v.numpy() for v in each.artifacts()["encoder"].trainable_variables}
-        for each in (model, source)
-    )
-    np.testing.assert_equal([*ours.values()], [*theirs.values()])
-    kept = {n for n, v in values(model).items() if np.array_equal(v, before[n])}
-    assert kept == {n for n in before if n.removeprefix("model/") not in ours}
-    assert not {*report.restored} & kept
-    part = "model/masked_lm_head" if files == "checkpoints" else "generator"
-    assert f"because shapes differ: {part};" in str(report)
+HEADS = ("generator", "masked_lm_head", "objective")
 
 
 @pytest.mark.parametrize(
-    ("files", "there", "here"),
+    ("files", "there", "here", "kept", "unfit"),
     [
-        ("models", "generator_hidden_size=0.5", "generator_hidden_size=1"),
-        ("models", "generator_layers=0.5", "generator_layers=1"),
-        ("checkpoints", "generator_layers=1", "generator_layers=0.5"),
+        ("checkpoints", "objective=mlm", "objective=electra", HEADS, "masked_lm_head"),
+        ("models", "objective=electra", "objective=mlm", HEADS, "generator"),
+        ("models", "generator_layers=0.5", "generator_layers=1", HEADS[:2], ""),
+        ("checkpoints", "generator_layers=1", "generator_layers=0.5", HEADS[:1], ""),
     ],
 )
-def test_a_generator_of_other_sizes_starts_anew(tmp_path, files, there, here):
-    """Loads discriminator and tables; the generator keeps its initial values."""
-    source, model = built(f"--{there}"), built(f"--{here}")
+def test_what_has_other_sizes_starts_anew(tmp_path, files, there, here, kept, unfit):
+    """Masked LM to discriminator and the reverse, and another generator."""
+    wide = "--generator_hidden_size=0.5"
+    source, model = (built(wide, f"--{flag}") for flag in (there, here))
     randomize(source.trainable_variables)
     leave(source, tmp_path, files)
     before = values(model)
     report = warm_start.load(str(tmp_path), model)
-    kept = {n: v for n, v in before.items() if n.startswith("model/generator/")}
-    assert kept
-    own = ("model/generator/", "model/masked_lm_head/")
-    wanted = {n: v for n, v in values(source).items() if not n.startswith(own)}
+
+    def loaded(found):
+        parts = {n: v for n, v in found.items() if n.split("/")[1] not in kept}
+        return {n.replace("/encoder/", "/discriminator/"): v for n, v in parts.items()}
+
     found = values(model)
-    expected = kept | wanted
-    np.testing.assert_equal({name: found[name] for name in expected}, expected)
-    assert found.keys() == before.keys()
-    assert not {*report.restored} & kept.keys()
-    assert re.search(r"because shapes differ: \S*generator", str(report))
+    np.testing.assert_equal(loaded(found), loaded(values(source)))
+    same = {name for name in found if np.array_equal(found[name], before[name])}
+    assert same == {name for name in found if name.split("/")[1] in kept}
+    assert not {*report.restored} & same
+    assert re.search(rf"because shapes differ: \S*{unfit or 'generator'}", str(report))
 
 
 def test_a_damaged_file_is_named(tmp_path):
@@ -307,6 +285,13 @@ def test_a_folder_without_weights_is_refused_before_anything_is_built(tmp_path):
     anew = dataclasses.replace(resumed.run, overwrite=True)
     with pytest.raises(FileNotFoundError, match="has no weights"):
         warm_start.check(dataclasses.replace(resumed, run=anew))
+
+
+def test_a_fine_tuned_model_is_refused(tmp_path):
+    folder = described(tmp_path)
+    (folder / "task.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"{folder} holds a fine-tuned model: convert"):
+        warm_start.completed(config(folder), print)
 
 
 def test_the_vocabulary_comes_with_the_weights(tmp_path):

@@ -1,5 +1,3 @@
-"""LiteRT and ONNX files against the Keras model, for every kind of task."""
-
 import logging
 import sys
 import warnings
@@ -11,12 +9,12 @@ from electra_tf.layers.serialization import fresh_copy
 from electra_tf.serving import export as serving
 from electra_tf.tasks import Classification, MultiLabel, Regression
 from electra_tf.tasks.question_answering import QuestionAnswering
+from tests import tiny
 from tests.tasks import common
 from tests.tasks.test_tagging import task as tagging
 
-LABELS = ("neg", "n\u00e9utral", "pos")
 KINDS = {
-    "classification": Classification(name="mood", source=None, labels=LABELS),
+    "classification": Classification(name="c", source=None, labels=("neg", "pos")),
     "multilabel": MultiLabel(name="m", source=None, labels=("x", "y", "z")),
     "regression": Regression(name="r", source=None, label_range=(2.0, 12.0)),
     "tagging": tagging(),
@@ -25,17 +23,11 @@ KINDS = {
     ),
 }
 OUTPUTS = {
-    "classification": {"logits", "probability", "probabilities"},
-    "multilabel": {"logits", "probabilities", "predicted"},
-    "regression": {"logits", "score"},
-    "tagging": {"logits", "probabilities"},
-    "squad2": {
-        "start_index",
-        "start_log_probs",
-        "end_index",
-        "end_log_probs",
-        "null_logits",
-    },
+    "classification": "logits probabilities probability",
+    "multilabel": "logits predicted probabilities",
+    "regression": "logits score",
+    "tagging": "logits probabilities",
+    "squad2": "end_index end_log_probs null_logits start_index start_log_probs",
 }
 
 
@@ -81,20 +73,27 @@ def check(kind, task, model, found):
                 assert name != "logits" or not values[~real].any()
                 values, expected[name] = values[real], expected[name][real]
             np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-4)
-        assert set(returned) == OUTPUTS[kind]
+        assert sorted(returned) == OUTPUTS[kind].split()
 
 
-@pytest.mark.parametrize("name", sorted(OUTPUTS["classification"]))
-def test_nan_in_any_output_is_a_difference(name):
-    task = KINDS["classification"]
+def checker(task):
     module = serving.NumbersModule(task.build_model(common.encoder(layers=1)), task)
+    return module, lambda inputs: tiny.numpy(module.answer(inputs))
 
-    def run(inputs):
-        outputs = {key: x.numpy() for key, x in module.answer(inputs).items()}
-        outputs[name][0] = np.nan
-        return outputs
 
-    assert np.isnan(module.difference(run))
+def write(module, run, path):
+    return serving._checked(module, run, b"", str(path), "float32", lambda run: None)
+
+
+def test_nan_in_any_output_is_a_difference():
+    module, answer = checker(KINDS["classification"])
+    for name in OUTPUTS["classification"].split():
+
+        def run(inputs, name=name):
+            outputs = answer(inputs)
+            return outputs | {name: outputs[name] * np.nan}
+
+        assert np.isnan(module.difference(run))
 
 
 @pytest.mark.slow
@@ -110,17 +109,13 @@ def test_litert_agrees_with_the_model(tmp_path, kind):
 
 @pytest.mark.slow
 def test_mixed_precision_is_exported_in_float32(tmp_path):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("tf2onnx")
     task = KINDS["classification"]
     model = task.build_model(common.encoder(layers=1))
     mixed = task.build_model(fresh_copy(model.encoder, "mixed_bfloat16"))
     mixed.set_weights(model.get_weights())
-    litert, onnx = (str(tmp_path / f"model.{name}") for name in ("tflite", "onnx"))
-    assert serving.export_litert(mixed, task, litert) < 1e-4
-    check("classification", task, model, run_litert(litert))
-    assert serving.export_onnx(mixed, task, onnx) < 1e-4
-    check("classification", task, model, run_onnx(onnx))
+    path = str(tmp_path / "model.tflite")
+    assert serving.export_litert(mixed, task, path) < 1e-4
+    check("classification", task, model, run_litert(path))
 
 
 @pytest.mark.slow
@@ -146,12 +141,13 @@ def test_onnx_agrees_with_the_model(tmp_path, kind):
     model.set_weights([w + random.normal(0, 0.1, w.shape) for w in model.get_weights()])
     path = str(tmp_path / "model.onnx")
     assert serving.export_onnx(model, task, path) < 1e-4
-    logging.disable(logging.ERROR)
-    try:
-        serving.export_onnx(model, task, str(tmp_path / "int8.onnx"), "int8")
-        assert logging.root.manager.disable == logging.ERROR
-    finally:
-        logging.disable(logging.NOTSET)
+    if kind == "squad2":
+        logging.disable(logging.ERROR)
+        try:
+            serving.export_onnx(model, task, str(tmp_path / "int8.onnx"), "int8")
+            assert logging.root.manager.disable == logging.ERROR
+        finally:
+            logging.disable(logging.NOTSET)
     check(kind, task, model, run_onnx(path))
     graph = pytest.importorskip("onnx").load(path).graph
     operations = [node.op_type for node in graph.node]
@@ -168,40 +164,32 @@ def test_onnx_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_a_model_that_answers_otherwise_is_not_written(tmp_path):
-    task = KINDS["squad2"]
-    module = serving.NumbersModule(task.build_model(common.encoder(layers=1)), task)
-
-    def numpy(inputs):
-        return {name: tensor.numpy() for name, tensor in module.answer(inputs).items()}
-
-    assert module.difference(numpy) == 0
+    module, answer = checker(KINDS["squad2"])
+    assert module.difference(answer) == 0
 
     def other(inputs):
         # Another segment changes the beam.
-        return numpy({**inputs, "segment_ids": np.roll(inputs["segment_ids"], 1, 1)})
+        return answer({**inputs, "segment_ids": np.roll(inputs["segment_ids"], 1, 1)})
 
     assert module.difference(other) > 1e-3
-    path = str(tmp_path / "m.onnx")
     with pytest.raises(ValueError, match="differs from the Keras model"):
-        serving._checked(module, other, b"", path, "float32", lambda run: None)
+        write(module, other, tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_scores_of_a_wide_range_of_labels_are_rounded(tmp_path):
     task = Regression(name="price", source=None, label_range=(0.0, 5e5))
-    module = serving.NumbersModule(task.build_model(common.encoder(layers=1)), task)
-    path = tmp_path / "m.onnx"
+    module, answer = checker(task)
 
-    def write(change):
+    def moved(change):
         def run(inputs):
-            outputs = {key: x.numpy() for key, x in module.answer(inputs).items()}
+            outputs = answer(inputs)
             return outputs | {"score": outputs["score"] + np.float32(change)}
 
-        return serving._checked(
-            module, run, b"", str(path), "float32", lambda run: None
-        )
+        return run
 
+    path = tmp_path / "m.onnx"
     with pytest.raises(ValueError, match="differs from the Keras model"):
-        write(1000)
+        write(module, moved(1000), path)
     assert not path.exists()
-    assert 0.4 < write(0.5) < 0.6
+    assert 0.4 < write(module, moved(0.5), path) < 0.6

@@ -13,16 +13,9 @@ import tensorflow as tf
 from scipy.special import softmax
 from tensorflow.core.protobuf import saved_model_pb2
 
-from electra_tf import serving
+from electra_tf import serving, tasks
 from electra_tf.__main__ import main as command
 from electra_tf.serving import predictor
-from electra_tf.tasks import (
-    Classification,
-    MultiLabel,
-    QuestionAnswering,
-    Regression,
-    Tagging,
-)
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.tables import read_table
 from tests.examples.common import ROOT, output_of
@@ -34,11 +27,10 @@ LABELS = ("neg", "n\u00e9utral", "pos")
 
 
 def classification(**options):
-    return Classification(name="mood", source=None, labels=LABELS, **options)
+    return tasks.Classification(name="mood", source=None, labels=LABELS, **options)
 
 
 def export(task, model, folder):
-    """Returns task, model and path of the SavedModel."""
     path = str(folder / "saved_model")
     serving.export_saved_model(model, task, common.tokenizer(), path, LENGTH)
     return task, model, path
@@ -58,22 +50,26 @@ def exported(tmp_path_factory):
 def paired(tmp_path_factory):
     """A classifier of pairs with a trained mixture of layers."""
     task = classification(pair=True, pooling="layers")
-    model = task.build_model(common.encoder(layers=2))
-    model.head.mixture.assign([0.5, -1.0, 1.0])
+    model = task.build_model(common.encoder(layers=1))
+    model.head.mixture.assign([0.5, -1.0])
     return export(task, model, tmp_path_factory.mktemp("paired"))
 
 
-def examples_of(*columns, labels=None):
-    """Returns unlabeled examples, or with labels, of columns of texts."""
-    texts = list(zip(*columns, strict=True))
-    labels = labels or [None] * len(texts)
-    return [common.Example("", *each) for each in zip(texts, labels, strict=True)]
+def examples_of(*columns):
+    return [common.Example("", texts, None) for texts in zip(*columns, strict=True)]
 
 
 def python_answers(task, model, *columns, batch_size=5):
     examples = examples_of(*columns)
     rows = task.featurize(examples, common.tokenizer(), LENGTH)
     return rows, task.decode(Outputs(model, batch_size)(rows), rows, examples)
+
+
+def eager(model, task):
+    """A predictor without a graph, because tracing takes seconds."""
+    module = serving.ServingModule(model, task, common.tokenizer(), LENGTH)
+    module.text_signature = lambda: module.answer
+    return predictor.Predictor(module)
 
 
 FRESH = """
@@ -147,8 +143,7 @@ def test_another_precision_is_exported_and_measured(exported, tmp_path):
     )
     found = []
     for each in (path, halves):
-        loaded = tf.saved_model.load(each)
-        serve = loaded.signatures["serving_default"]
+        loaded, serve = predictor._loaded(Path(each))
         found.append(serve(text=tf.constant(HARD))["probabilities"].numpy())
     assert tf.bfloat16 in {variable.dtype for variable in loaded._variables}
     # bfloat16 has eight bits.
@@ -179,21 +174,17 @@ def test_endpoints_of_keras(folder, request):
     assert predictor.Predictor(path).text_names == task.text_names
 
 
-def test_a_folder_with_other_files_is_not_replaced(exported, tmp_path):
+def test_exports_that_cannot_be_written_are_refused(exported, tmp_path):
     task, model, _ = exported
+    parts = (model, task, common.tokenizer())
+    with pytest.raises(ValueError, match="128, and the model has 64 positions"):
+        serving.export_saved_model(*parts, str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
     (tmp_path / "variables").mkdir()
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(ValueError, match=r"has thesis\.txt, and the export would"):
-        serving.export_saved_model(model, task, common.tokenizer(), str(tmp_path))
+        serving.export_saved_model(*parts, str(tmp_path))
     assert (tmp_path / "thesis.txt").exists()
-
-
-def test_more_tokens_than_positions_are_refused(exported, tmp_path):
-    task, model, _ = exported
-    parts = (model, task, common.tokenizer(), str(tmp_path / "out"))
-    with pytest.raises(ValueError, match="128, and the model has 64 positions"):
-        serving.export_saved_model(*parts)
-    assert not list(tmp_path.iterdir())
 
 
 def test_inputs_of_older_models_have_an_order():
@@ -202,13 +193,10 @@ def test_inputs_of_older_models_have_an_order():
 
 
 def test_multilabel_names_the_labels_above_the_threshold():
-    task = MultiLabel(name="mood", source=None, labels=("x", "y", "z"))
+    task = tasks.MultiLabel(name="mood", source=None, labels=("x", "y", "z"))
     model = task.build_model(common.encoder(layers=1))
     _, expected = python_answers(task, model, ["good"])
-    module = serving.ServingModule(model, task, common.tokenizer(), LENGTH)
-    # Eagerly: others trace, which takes longer.
-    module.text_signature = lambda: module.answer
-    (row,) = predictor.Predictor(module)([{"text": "good"}])
+    (row,) = eager(model, task)([{"text": "good"}])
     given = [n for n, p in zip("xyz", expected[0], strict=True) if p >= 0.5]
     assert row["labels"] == given
     np.testing.assert_allclose(list(row["probabilities"].values()), expected[0], 1e-5)
@@ -236,14 +224,13 @@ def test_every_weight_is_saved_once(exported):
 
 @pytest.mark.slow
 def test_rest_requests_of_the_docs_fit_the_signatures(exported, paired):
-    """Checks requests without a running server."""
     text = (ROOT / "docs" / "serving.md").read_text()
     bodies = re.findall(r"(?:curl -d '|Pair tasks: `)(\{.*?\})['`]", text)
     assert bodies
     for body in bodies:
         (row,) = json.loads(body)["instances"]
         _, _, path = paired if len(row) == 2 else exported
-        serve = tf.saved_model.load(path).signatures["serving_default"]
+        _, serve = predictor._loaded(Path(path))
         assert set(row) == set(serve.structured_input_signature[1])
         found = serve(**{name: tf.constant([value]) for name, value in row.items()})
         # As rows of a JSON answer: one entry per instance in every output.
@@ -301,28 +288,23 @@ def test_cells_of_csv_hold_carriage_returns_and_any_json(predict, tmp_path):
 
 
 def test_predict_says_what_is_wrong(exported, predict, tmp_path, monkeypatch):
-    for flag in ("--context=a paragraph", "--text_pair=bad"):
-        message = f"The model reads text: leave {flag.partition('=')[0]} out"
-        assert message in predict("good", flag)
-        assert "--input has all texts" in predict("--input=x.csv", flag)
-    assert "--input has all texts" in predict("--input=x.csv", "good")
+    flag = "--text_pair=bad"
+    assert "The model reads text: leave --text_pair out" in predict("good", flag)
+    for text in (flag, "good"):
+        assert "--input has all texts" in predict("--input=x.csv", text)
     message = predict("--batch_size=0", "good")
     assert "--batch_size must be at least 1, got 0" in message
-    for folder in (tmp_path, tmp_path / "nothing"):
-        assert f"No SavedModel at {folder}" in predict("text", model=folder)
+    assert f"No SavedModel at {tmp_path}" in predict("text", model=tmp_path)
     folder = shutil.copytree(exported[2], tmp_path / "copied")
     (data,) = folder.glob("variables/variables.data*")
     data.write_bytes(data.read_bytes()[:1000])
     assert f"error: {folder} cannot be loaded: " in predict("text", model=folder)
 
-    class Broken(predictor.Predictor):
-        def __init__(self, path):
-            self.text_names = ("text",)
+    def broken(text):
+        raise tf.errors.InvalidArgumentError(None, None, "Bad graph\nat node x")
 
-        def _serve(self, text):
-            raise tf.errors.InvalidArgumentError(None, None, "Bad graph\nat node x")
-
-    monkeypatch.setattr(predictor, "Predictor", Broken)
+    broken.structured_input_signature = ((), {"text": tf.TensorSpec([], tf.string)})
+    monkeypatch.setattr(predictor, "_loaded", lambda path: (None, broken))
     assert predict("good") == "error: The model failed on a batch of 1 texts: Bad graph"
 
 
@@ -339,26 +321,26 @@ def test_batches_without_texts_or_without_words_are_answered(exported):
 
 def test_lone_surrogates_keep_words_and_offsets_in_place():
     def answers(task, **row):
-        model = task.build_model(common.encoder(layers=1, positions=80))
-        module = serving.ServingModule(model, task, common.tokenizer(), 80)
         whole = {name: text.replace("\ud83d", "\ufffd") for name, text in row.items()}
-        answer, expected = predictor.Predictor(module)([row, whole])
+        model = task.build_model(common.encoder(layers=1))
+        answer, expected = eager(model, task)([row, whole])
         assert answer == expected
         return answer, whole
 
-    tagging = Tagging(name="people", source=None, labels=("O", "B-X"))
+    tagging = tasks.Tagging(name="people", source=None, labels=("O", "B-X"))
     answer, whole = answers(tagging, text="good \ud83d movie")
     assert answer["words"] == whole["text"].split()
-    answering = QuestionAnswering(name="mine", source=None)
+    answering = tasks.QuestionAnswering(name="mine", source=None, max_query_length=8)
     answer, whole = answers(answering, question="is it ?", context="\ud83d \ud83d good")
     assert answer["answer"] == whole["context"][answer["start"] : answer["end"]] != ""
 
 
-@pytest.mark.parametrize("kind", [Classification, Regression])
+@pytest.mark.parametrize("kind", [tasks.Classification, tasks.Regression])
 def test_windows_are_averaged_alike_in_evaluation_and_serving(kind):
-    own = {"label_range": (1.0, 5.0)}
-    if kind is Classification:
-        own = {"labels": ("neg", "pos")}
+    """The graph is traced for a regression only."""
+    own = {"labels": ("neg", "pos")}
+    if kind is tasks.Regression:
+        own = {"label_range": (1.0, 5.0)}
     task = kind(name="mood", source=None, long_texts="windows", **own)
     model = task.build_model(common.encoder(layers=1))
     texts = ["good", "", "the movie was not bad, it is a great movie " * 3]
@@ -370,22 +352,17 @@ def test_windows_are_averaged_alike_in_evaluation_and_serving(kind):
     answers = task.decode(list(outputs), rows, examples)
     # By hand: the mean of logits, then the prediction.
     logits = np.array([outputs[rows.example == i].mean(0) for i in range(4)])
-    if kind is Regression:
-        expected, name = logits[:, 0] * 4 + 1, "score"
-    else:
-        expected, name = softmax(logits, axis=1), "probabilities"
-    np.testing.assert_allclose(answers, expected, atol=1e-6)
     module = serving.ServingModule(model, task, common.tokenizer(), 8)
-    if kind is Classification:
-        # Eagerly: the graph of windows is traced for the other kind.
-        module.text_signature = lambda: module.answer
-    served = predictor.Predictor(module)([{"text": text} for text in texts])
-    found = [row[name] for row in served]
-    if kind is Classification:
-        found = [list(row.values()) for row in found]
+    if kind is tasks.Regression:
+        expected = logits[:, 0] * 4 + 1
+        served = predictor.Predictor(module)([{"text": text} for text in texts])
+        found = [row["score"] for row in served]
+    else:
+        expected = softmax(logits, axis=1)
+        found = module.answer(text=tf.constant(texts))["probabilities"]
+    np.testing.assert_allclose(answers, expected, atol=1e-6)
     # Graphs sum in other orders; the range of a score scales the difference.
-    tolerance = 4e-6 if kind is Regression else 1e-6
-    np.testing.assert_allclose(found, answers, atol=tolerance)
+    np.testing.assert_allclose(found, answers, atol=4e-6)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
@@ -393,8 +370,8 @@ def test_tables_keep_their_columns(exported, tmp_path, kind, capsys):
     task, model, path = exported
     gold = ["pos", "neg", "pos", "neg", "n\u00e9utral"]
     bodies = ["a good movie", "the book, it is bad", "great", "awful", ""]
-    pairs = zip(bodies, gold, strict=True)
-    rows = [{"body": body, "label": label} for body, label in pairs]
+    columns = {"body": bodies, "label": gold}
+    rows = [{"body": x, "label": y} for x, y in zip(bodies, gold, strict=True)]
     table, out = tmp_path / f"in.{kind}", tmp_path / f"out.{kind}"
     if kind == "jsonl":
         table.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -409,9 +386,9 @@ def test_tables_keep_their_columns(exported, tmp_path, kind, capsys):
     assert capsys.readouterr().out == ""
     _, answers = python_answers(task, model, bodies)
     written = read_table(str(out))
-    assert [row["label"] for _, row in written.rows] == gold
-    assert [row["body"] for _, row in written.rows] == bodies
-    assert [row["predicted_label"] for _, row in written.rows] == task.readable(answers)
+    columns["predicted_label"] = task.readable(answers)
+    for name, column in columns.items():
+        assert [row[name] for _, row in written.rows] == column
     if kind != "jsonl":
         shares = [float(row["p(pos)"]) for _, row in written.rows]
         np.testing.assert_allclose(shares, answers[:, 2], atol=1e-5)

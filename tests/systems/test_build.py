@@ -1,5 +1,3 @@
-"""Building a system from flags: classes, schedules, phases, optimizers."""
-
 import re
 from pathlib import Path
 
@@ -76,20 +74,6 @@ def test_settings_of_the_flagfiles_arrive():
     assert fast.generator_encoder.dropout == 0
     assert config_of("sampling_without_dropout").samples_apart
     assert not fast.samples_apart
-
-
-def test_two_stages_have_a_schedule_each_and_the_last_freezes():
-    same = [*SAME_SIZE, "--sharing=nes"]
-    config = parse(*SMALL, "--training=two_stage", "--generator_steps=4", *same)
-    first, second = build.compiled_phases(config, VOCAB)
-    assert first.model is second.model.generator
-    assert first.model.optimizer._learning_rate.total_steps == 4
-    assert second.model.optimizer._learning_rate.total_steps == 6
-    own = {v.path for v in first.model.weights}
-    assert not own & {v.path for v in second.model.trainable_variables}
-    first.set_trainable()
-    assert {v.path for v in first.model.trainable_variables} <= own
-    assert len(first.model.trainable_variables) == 2 * 12 + 2 + 5 + 5
 
 
 def test_generator_group_holds_what_only_the_generator_trains():

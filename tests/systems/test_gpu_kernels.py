@@ -1,5 +1,3 @@
-"""GPU kernels exist for the training step and the served encoder; runs on a CPU."""
-
 import functools
 
 import pytest
@@ -70,7 +68,7 @@ def _wheel_with_gpu_kernels():
 
 
 def step_of(precision, **flags):
-    flags = {**SIZES, "mixed_precision": precision, **flags}
+    flags = {**SIZES, "num_layers": 1, "mixed_precision": precision, **flags}
     config = fields.from_flat(flags, PretrainConfig)
     (phase,) = build.compiled_phases(config, tiny.VOCAB, (2, 3, 4))
     return phase.model.train_step
@@ -113,8 +111,16 @@ def test_a_cpu_operation_is_found(compiled):
 
 
 @pytest.mark.slow
-def test_the_step_lowers_to_stablehlo_without_custom_calls():
-    step = tf.function(step_of("bfloat16"), jit_compile=True)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"training": "reinforce", "gradient_accumulation_steps": 2},
+        {"training": "gumbel"},
+        {"objective": "electric"},
+    ],
+)
+def test_the_step_lowers_to_stablehlo_without_custom_calls(flags):
+    step = tf.function(step_of("bfloat16", **flags), jit_compile=True)
     lower = step.experimental_get_compiler_ir(tiny.batch())
     text = lower(stage="stablehlo")
     assert "stablehlo.dot_general" in text

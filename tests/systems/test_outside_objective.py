@@ -1,5 +1,3 @@
-"""The objective of docs/extending.md in a model and in a whole run."""
-
 import csv
 import importlib.util
 import io
@@ -10,8 +8,6 @@ import keras
 import pytest
 
 from electra_tf import files
-from electra_tf.config import fields
-from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.runs import curves, pretraining
 from electra_tf.systems import build
 from electra_tf.training.sinks import Progress, metric_cards
@@ -26,7 +22,6 @@ CODE, RUN, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
 
 @pytest.fixture(scope="module", autouse=True)
 def drawn(tmp_path_factory):
-    """Imports the objective class of the page."""
     # In a file, because TensorFlow reads the source of traced functions.
     path = tmp_path_factory.mktemp("mine") / "my_objective.py"
     path.write_text(CODE)
@@ -42,14 +37,6 @@ def test_it_is_short():
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 30
 
 
-def test_it_is_an_argument_of_electra(drawn, tmp_path):
-    model = tiny.electra(num_layers=1, question=lambda _: drawn(name="objective"))
-    assert 0 < tiny.scores(model, [tiny.batch()])["drawn_loss"] < 2
-    model.detector().save(tmp_path / "discriminator.keras")
-    loaded = keras.saving.load_model(tmp_path / "discriminator.keras")
-    assert type(loaded.objective) is drawn
-
-
 @pytest.mark.parametrize("wrong", [lambda: None, "an instance"])
 def test_only_a_factory_makes_an_objective(wrong, drawn):
     """A function without a return statement trained replaced token detection."""
@@ -58,16 +45,9 @@ def test_only_a_factory_makes_an_objective(wrong, drawn):
         build.build_model(parse(*SMALL), tiny.VOCAB, (2, 3, 4), wrong)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"objective": "mlm"}, "trains a discriminator"),
-        ({"eval_records": ("x",)}, "--eval_records needs --records"),
-    ],
-)
-def test_a_run_refuses_what_has_no_effect(flags, message, drawn, tmp_path):
-    config = fields.from_flat({**flags, "model_dir": str(tmp_path)}, PretrainConfig)
-    with pytest.raises(ValueError, match=message):
+def test_a_run_without_a_discriminator_refuses_it(drawn, tmp_path):
+    config = parse("--objective=mlm", f"--model_dir={tmp_path}")
+    with pytest.raises(ValueError, match="trains a discriminator"):
         pretraining.run(config, print, objective=drawn)
 
 

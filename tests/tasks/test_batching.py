@@ -56,26 +56,21 @@ def test_bucket_lengths_pad_least_of_all_choices(lengths, longest, count):
 
 
 def test_a_batch_is_padded_with_the_pad_id_and_masked():
-    inputs, targets, weights = make_batch(rows([2, 4]), np.array([1, 0]), 5)
+    base = rows([2, 4])
+    inputs, targets, weights = make_batch(base, np.array([1, 0]), 5)
     assert inputs["input_ids"].tolist() == [[7, 5, 5, 5, 9], [7, 5, 9, 9, 9]]
     assert inputs["input_mask"].tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
     assert inputs["segment_ids"].tolist() == [[0] * 5] * 2
     assert targets.tolist() == [1, 0]
     assert weights is None
-
-
-def test_several_targets_stay_a_dictionary_and_per_token_ones_are_padded():
-    base = rows([2, 3])
-    both = Rows(
-        base.inputs,
-        {"tags": Ragged.of([[1, 2], [3, 4, 5]]), "start": np.array([0, 1])},
-        base.example,
-        weights=Ragged.of([[1, 1], [1, 1, 0]], "float32"),
-    )
-    _, targets, weights = make_batch(both, np.array([0, 1]), 4)
-    assert targets["tags"].tolist() == [[1, 2, 0, 0], [3, 4, 5, 0]]
+    # Several targets stay a dictionary; those of tokens are padded.
+    both = {"tags": Ragged.of([[1, 2], [3, 4, 5, 6]]), "start": np.array([0, 1])}
+    weights = Ragged.of([[1, 1], [1, 1, 0, 1]], "float32")
+    tagged = dataclasses.replace(base, targets=both, weights=weights)
+    _, targets, weights = make_batch(tagged, np.array([0, 1]), 5)
+    assert targets["tags"].tolist() == [[1, 2, 0, 0, 0], [3, 4, 5, 6, 0]]
     assert targets["start"].tolist() == [0, 1]
-    assert weights.tolist() == [[1, 1, 0, 0], [1, 1, 0, 0]]
+    assert weights.tolist() == [[1, 1, 0, 0, 0], [1, 1, 0, 1, 0]]
 
 
 def order(count=103, batch=8):
@@ -83,17 +78,14 @@ def order(count=103, batch=8):
     return TrainingOrder(lengths, batch, bucket_lengths(lengths, 40))
 
 
-def test_steps_per_pass_are_those_of_the_original():
-    # Derived for the original code: CoLA 804 / 3, RTE 780 / 10, MRPC 690 / 3.
-    for count, steps in ((8551, 268), (2490, 78), (7336, 230)):
-        assert order(count, 32).steps_per_pass == steps
-
-
 def test_every_row_comes_once_per_pass_and_all_batches_are_full():
     batches = list(order().batches(0, 103))  # eight epochs of 103 rows
     assert all(len(indices) == 8 for indices, _ in batches)
     counts = np.bincount(np.concatenate([indices for indices, _ in batches]))
     assert counts.tolist() == [8] * 103
+    # Steps of the original code: CoLA 804 / 3, RTE 780 / 10, MRPC 690 / 3.
+    for count, steps in ((8551, 268), (2490, 78), (7336, 230)):
+        assert order(count, 32).steps_per_pass == steps
 
 
 def test_order_is_a_function_of_the_seed():

@@ -14,10 +14,6 @@ def package(root, name, modules, paragraphs=3):
         (folder / f"m{number}.py").write_text(f'"""{texts}"""\n')
 
 
-def paragraphs(text):
-    return text.split("\n\n")
-
-
 def test_modules_are_on_one_side_and_classes_balanced(tmp_path):
     package(tmp_path, "big", 20)
     for number in (1, 2):
@@ -25,6 +21,10 @@ def test_modules_are_on_one_side_and_classes_balanced(tmp_path):
     package(tmp_path, "other", 10)
     package(tmp_path, "small", 1)
     options = {"num_packages": 2, "root": str(tmp_path)}
+
+    def paragraphs(text):
+        return text.split("\n\n")
+
     every = PackageParagraphs(paragraphs, **options)
     texts = [e.texts[0] for e in every("train") + every("dev")]
     assert texts.count("Shared words of it.") == 1
@@ -33,15 +33,11 @@ def test_modules_are_on_one_side_and_classes_balanced(tmp_path):
     assert {e.label for e in train} == {e.label for e in dev} == {"big", "other"}
     assert sum(e.label == "big" for e in train + dev) == 24
 
-    def modules(examples):
-        return {(e.label, e.texts[0].split()[1]) for e in examples}
-
-    assert not modules(train) & modules(dev)
+    modules = ({(e.label, e.texts[0].split()[1]) for e in s} for s in (train, dev))
+    assert not set.intersection(*modules)
     assert 0.1 < len(dev) / len(train + dev) < 0.4
     assert source("train") == train
-
-
-def test_too_few_packages(tmp_path):
-    package(tmp_path, "one", 2)
+    (tmp_path / "alone").mkdir()
+    package(tmp_path / "alone", "one", 2)
     with pytest.raises(ValueError, match="at least 2"):
-        PackageParagraphs(paragraphs, root=str(tmp_path))("train")
+        PackageParagraphs(paragraphs, root=str(tmp_path / "alone"))("train")

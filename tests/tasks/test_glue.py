@@ -1,6 +1,8 @@
 import os
 
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from electra_tf.tasks import glue
 from electra_tf.tasks.glue import ROWS
@@ -33,11 +35,8 @@ def read(name, folder, split="train"):
 
 
 def test_cola_has_no_header_but_its_test_set_has(tmp_path):
-    folder = files(
-        tmp_path,
-        train='gj04\t1\t\tHe said "hi.\ngj04\t0\t*\tHe hi said.',
-        test="index\tsentence\n0\tWhat?\n",
-    )
+    rows = 'gj04\t1\t\tHe said "hi.\ngj04\t0\t*\tHe hi said.'
+    folder = files(tmp_path, train=rows, test="index\tsentence\n0\tWhat?\n")
     assert read("cola", folder) == [(('He said "hi.',), "1"), (("He hi said.",), "0")]
     assert read("cola", folder, "test") == [(("What?",), None)]
 
@@ -48,36 +47,28 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
 
 
 def test_qqp_has_other_columns_in_its_test_set(tmp_path):
-    folder = files(
-        tmp_path,
-        train=HEADERS["qqp"] + "\n9\t1\t2\tA?\tB?\t0\n",
-        test="id\tquestion1\tquestion2\n0\tC?\tD?\n",
-    )
+    rows = HEADERS["qqp"] + "\n9\t1\t2\tA?\tB?\t0\n"
+    test = "id\tquestion1\tquestion2\n0\tC?\tD?\n"
+    folder = files(tmp_path, train=rows, test=test)
     assert read("qqp", folder) == [(("A?", "B?"), "0")]
     assert read("qqp", folder, "test") == [(("C?", "D?"), None)]
 
 
 def test_sts_counts_from_the_right(tmp_path):
     rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
-    folder = files(
-        tmp_path,
-        train=HEADERS["sts"] + f"\n0\t{rest}\t3.250\n1\t{rest}\t5.000\n",
-        test=HEADERS["sts"].removesuffix("\tscore") + f"\n0\t{rest}\n",
-    )
+    rows = f"{HEADERS['sts']}\n0\t{rest}\t3.250\n1\t{rest}\t5.000\n"
+    test = HEADERS["sts"].removesuffix("\tscore") + f"\n0\t{rest}\n"
+    folder = files(tmp_path, train=rows, test=test)
     assert read("sts", folder) == [(("A.", "B."), 3.25), (("A.", "B."), 5.0)]
     # Pitfall 36.
     task = glue.glue_task("sts", folder)
     targets = task.targets(task.examples("train"))
     assert targets[:, 0].tolist() == pytest.approx([0.65, 1.0])
     assert read("sts", folder, "test") == [(("A.", "B."), None)]
-
-
-@pytest.mark.parametrize("label", ["nan", "-inf", "x", ""])
-def test_sts_labels_are_finite_numbers(tmp_path, label):
-    rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
-    text = HEADERS["sts"] + f"\n0\t{rest}\t1.0\n1\t{rest}\t{label}\n"
-    with pytest.raises(ValueError, match=r"train\.tsv, line 3: .*expected a number"):
-        read("sts", files(tmp_path, train=text))
+    for label in ("nan", "-inf", "x", ""):
+        files(tmp_path, train=f"{HEADERS['sts']}\n0\t{rest}\t{label}\n")
+        with pytest.raises(ValueError, match=r"n\.tsv, line 2: .*expected a number"):
+            read("sts", folder)
 
 
 def test_mnli_has_two_development_sets_and_the_diagnostic(tmp_path):
@@ -101,24 +92,17 @@ def test_mnli_has_two_development_sets_and_the_diagnostic(tmp_path):
     assert read("mnli", tmp_path, "ax") == [(("P2", "H2"), None)]
 
 
-def test_malformed_training_lines_are_skipped_and_told(tmp_path):
+def test_malformed_lines_are_skipped_or_named(tmp_path):
     said = []
     text = HEADERS["qnli"] + "\n0\tQ\tS\tentailment\n1\tcut off\n"
     task = glue.glue_task("qnli", files(tmp_path, train=text), log=said.append)
     assert len(task.examples("train")) == 1
     assert "skipped 1 malformed lines (3" in said[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "split", "content", "message"),
-    [
-        ("qnli", "test", "h\n0\tonly one\n", "line 2: 2 cells, too few"),
-        ("qnli", "train", "h\n0\tQ\tS\tyes\n", "the label is 'yes', expected entail"),
-    ],
-)
-def test_bad_files_are_named(tmp_path, name, split, content, message):
-    with pytest.raises(ValueError, match=message):
-        read(name, files(tmp_path, **{split: content}), split)
+    files(tmp_path, train="h\n0\tQ\tS\tyes\n", test="h\n0\tonly one\n")
+    with pytest.raises(ValueError, match="the label is 'yes', expected entail"):
+        read("qnli", tmp_path)
+    with pytest.raises(ValueError, match="line 2: 2 cells, too few"):
+        read("qnli", tmp_path, "test")
 
 
 def test_folder_above_and_missing_files(tmp_path):
@@ -177,3 +161,63 @@ def test_submission_file_is_in_the_benchmarks_format(tmp_path):
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
     glue.write_submission("mnli", ["neutral"], "test_mismatched", str(folder))
     assert {path.name for path in folder.iterdir()} == {"RTE.tsv", "MNLI-mm.tsv"}
+
+
+# GLUE of TensorFlow Datasets.
+
+
+def prepare(folder, name, names, texts, rows):
+    """Writes (idx, texts, label) rows in the layout of `tfds build glue/...`."""
+    features = {
+        **{text: tfds.features.Text() for text in texts},
+        "label": tfds.features.ClassLabel(names=names) if names else tf.float32,
+        "idx": tf.int32,
+    }
+
+    def dataset(split):
+        numbers, values, labels = zip(*split, strict=True)
+        data = dict(zip(texts, map(list, zip(*values, strict=True)), strict=True))
+        data["label"] = tf.constant(labels, tf.int64 if names else tf.float32)
+        data["idx"] = tf.constant(numbers, tf.int32)
+        return tf.data.Dataset.from_tensor_slices(data)
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="glue",
+        config=name,
+        version="2.0.0",
+        features=tfds.features.FeaturesDict(features),
+        split_datasets={split: dataset(found) for split, found in rows.items()},
+        data_dir=str(folder),
+    )
+
+
+def test_names_of_labels_splits_and_features_are_mapped(tmp_path):
+    # TFDS maps entailment to 0; the original and this library map contradiction to 0.
+    names = ["entailment", "neutral", "contradiction"]
+    rows = {
+        "train": [(1, ("p1", "h1"), 2), (0, ("p0", "h0"), 0)],
+        "validation_matched": [(0, ("p", "h"), 1)],
+        "test_matched": [(n, (f"p{n}", "h"), -1) for n in (10, 0, 2)],
+    }
+    prepare(tmp_path, "mnli", names, ("premise", "hypothesis"), rows)
+    task = glue.glue_task("mnli", f"tfds:{tmp_path}")
+    train = task.examples("train")
+    assert [(e.texts, e.label) for e in train] == [
+        (("p0", "h0"), "entailment"),
+        (("p1", "h1"), "contradiction"),
+    ]
+    assert task.targets(train).tolist() == [1, 0]
+    assert task.examples("dev_matched")[0].label == "neutral"
+    # Test sets have no labels and keep their order.
+    found = task.examples("test_matched")
+    assert [e.id for e in found] == ["0", "2", "10"]
+    assert [e.texts for e in found] == [("p0", "h"), ("p2", "h"), ("p10", "h")]
+    assert {e.label for e in found} == {None}
+
+
+def test_numbers_stay_numbers(tmp_path):
+    rows = {"train": [(0, ("a", "b"), 3.5)]}
+    prepare(tmp_path, "stsb", None, ("sentence1", "sentence2"), rows)
+    assert glue.glue_task("sts", f"tfds:{tmp_path}").examples("train")[0].label == 3.5
+    with pytest.raises(FileNotFoundError, match="not prepared in"):
+        glue.glue_task("rte", f"tfds:{tmp_path}").examples("train")

@@ -1,5 +1,3 @@
-"""Scores against the official SQuAD scripts and seqeval."""
-
 import json
 import os
 from pathlib import Path

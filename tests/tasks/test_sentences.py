@@ -86,19 +86,16 @@ def test_a_word_is_the_same_in_files_tables_and_the_served_model(tmp_path):
     assert source(path, word="words", tag="tags")("train")[0].words == tuple(words)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_documents_begin_with_or_without_blank_lines(tmp_path):
+    for text in (
         "-DOCSTART- -X- O\n\na DT O\nb NN O\n\n-DOCSTART- -X- O\n\nc DT O\n",
         "-DOCSTART- -X- O\na DT O\nb NN O\n-DOCSTART- -X- O\nc DT O\n",
         "a DT O\nb -X- -DOCSTART- O\n\nc DT O\n",
         "-DOCSTART-\na\tDT\tO\nb\tNN\tO\n-DOCSTART-\nc\tDT\tO\n",
-    ],
-)
-def test_documents_begin_with_or_without_blank_lines(tmp_path, text):
-    first, second = source(write(tmp_path, "x.conll", text))("train")
-    assert (first.words, second.words) == (("a", "b"), ("c",))
-    assert text.split("\n")[int(second.id.removeprefix("line ")) - 1][0] == "c"
+    ):
+        first, second = source(write(tmp_path, "x.conll", text))("train")
+        assert (first.words, second.words) == (("a", "b"), ("c",))
+        assert text.split("\n")[int(second.id.removeprefix("line ")) - 1][0] == "c"
 
 
 @pytest.mark.parametrize("gap", [" ", "\t"])
@@ -113,21 +110,15 @@ def test_comments_have_another_number_of_columns_than_the_word_hash(tmp_path, ga
     assert found.columns(found.files["train"])[0].words == ("Ada",)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_bad_files_are_named(tmp_path):
+    for text, message in (
         ("a\tO\nb\t\n", "line 2: the tag is empty"),
         ("a\tO\n\tO\n", "line 2: the word is empty"),
         ("a O\nb\n", "line 2: the word 'b' is its own tag.*1 columns.*--tag_column=-1"),
         ("-DOCSTART- O\n", "x.conll has no words"),
-    ],
-)
-def test_bad_files_are_named(tmp_path, text, message):
-    with pytest.raises(ValueError, match=message):
-        source(write(tmp_path, "x.conll", text))("train")
-
-
-def test_bad_columns_and_tables_are_named(tmp_path):
+    ):
+        with pytest.raises(ValueError, match=message):
+            source(write(tmp_path, "x.conll", text))("train")
     path = write(tmp_path, "x.txt", "a b\nc\n")
     with pytest.raises(ValueError, match=r"x.txt, line 2: 1 columns.*tag_column is 1"):
         source(path, tag="1")("train")
@@ -161,22 +152,16 @@ def test_files_are_found_by_what_their_names_say(tmp_path):
 
 # Two adjacent persons, then a location of three words.
 SPANS = [("PER", 0, 2), ("PER", 2, 3), ("LOC", 4, 7)]
-SCHEMES = {
-    "iob1": "I-PER I-PER B-PER O I-LOC I-LOC I-LOC",
-    "iob2": "B-PER I-PER B-PER O B-LOC I-LOC I-LOC",
-    "bioes": "B-PER E-PER S-PER O B-LOC I-LOC E-LOC",
-}
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_one_rule_reads_all_schemes(scheme):
-    assert spans(SCHEMES[scheme].split()) == SPANS
-
-
-# Invalid sequences as in seqeval, IOB sequences as in conlleval.
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
+        # IOB1, IOB2 and BIOES.
+        ("I-PER I-PER B-PER O I-LOC I-LOC I-LOC", SPANS),
+        ("B-PER I-PER B-PER O B-LOC I-LOC I-LOC", SPANS),
+        ("B-PER E-PER S-PER O B-LOC I-LOC E-LOC", SPANS),
+        # Invalid sequences as in seqeval, IOB sequences as in conlleval.
         ("O I-A I-B", [("A", 1, 2), ("B", 2, 3)]),
         ("B-A E-A I-A", [("A", 0, 2), ("A", 2, 3)]),
         ("S-A I-A", [("A", 0, 1), ("A", 1, 2)]),
@@ -190,7 +175,7 @@ def test_one_rule_reads_all_schemes(scheme):
         ("", []),
     ],
 )
-def test_broken_sequences(tags, expected):
+def test_one_rule_reads_all_schemes(tags, expected):
     assert spans(tags.split()) == expected
 
 

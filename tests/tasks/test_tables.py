@@ -26,6 +26,8 @@ def test_csv_has_quotes_line_breaks_and_a_byte_order_mark(tmp_path):
     assert [e.texts for e in found] == [('one, "two"\nthree',), ("four",)]
     assert [e.label for e in found] == ["x", "y"]
     assert [e.id for e in found] == ["0", "1"]
+    # Texts to predict need no label.
+    assert source(write(tmp_path, "a.csv", "text\nt\n"))("test")[0].label is None
 
 
 def test_tsv_takes_quotes_as_characters(tmp_path):
@@ -50,13 +52,20 @@ def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
     wrong = write(tmp_path, "d.csv", "text,a,b\nt,1,maybe\n")
     with pytest.raises(ValueError, match="column b must be 0 or 1"):
         labels(wrong, kind="multilabel", label=("a", "b"))
+    # Lists that pandas wrote.
+    for cell in ("\"['a', 'b']\"", "['a' 'b']", "[]", '"[0, 15]"'):
+        path = write(tmp_path, "e.csv", f"text,label\nt,{cell}\n")
+        with pytest.raises(ValueError, match=r"line 2: the labels .* a list in one"):
+            labels(path, kind="multilabel")
 
 
-def test_a_column_is_not_read_twice():
-    """A label among the texts would give perfect scores."""
+def test_columns_that_do_not_fit_are_named():
     for text, label in ((("text", "label"), ("label",)), (("a", "a"), ("label",))):
+        # A label among the texts would give perfect scores.
         with pytest.raises(ValueError, match=r"--text and --label name .* twice"):
             source("x.csv", text=text, label=label)
+    with pytest.raises(ValueError, match=r"2 columns .a, b., but --task=regression"):
+        source("a.csv", label=("a", "b"), kind="regression")
 
 
 def test_labels_are_names_whatever_is_around_them(tmp_path):
@@ -75,23 +84,6 @@ def test_labels_are_names_whatever_is_around_them(tmp_path):
             labels(write(tmp_path, "e.jsonl", row), kind="multilabel")
 
 
-@pytest.mark.parametrize(
-    "cell", ["\"['a', 'b']\"", "['a' 'b']", "[]", '"[0, 15]"', "[ 0 15]"]
-)
-def test_lists_of_labels_that_pandas_wrote_are_refused(tmp_path, cell):
-    path = write(tmp_path, "a.csv", f"text,label\nt,{cell}\n")
-    with pytest.raises(ValueError, match=r"line 2: the labels .* a list in one string"):
-        labels(path, kind="multilabel")
-
-
-def test_only_multilabel_reads_several_label_columns():
-    for kind in ("classification", "regression"):
-        with pytest.raises(
-            ValueError, match=f"2 columns .a, b., but --task={kind} has one"
-        ):
-            source("a.csv", label=("a", "b"), kind=kind)
-
-
 def test_regression_reads_numbers(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nt,1.5\nu,-2\n")
     assert labels(path, kind="regression") == [1.5, -2.0]
@@ -102,17 +94,12 @@ def test_regression_reads_numbers(tmp_path):
             labels(path, kind="regression")
 
 
-def test_test_split_needs_no_label(tmp_path):
-    assert source(write(tmp_path, "a.csv", "text\nt\n"))("test")[0].label is None
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.csv", "", "the file is empty"),
         ("a.tsv", b"\xef\xbb\xbf\r\n", "the file is empty"),
         ("a.csv", "text;label\nt;x\n", "'text;label' seems .* by semicolons"),
-        ("a.csv", "text;label\nt, u;x\n", "separated by semicolons.*by commas"),
         ("a.csv", "text\tlabel\nt\tx\n", "separated by tabs.*Save it as"),
         ("a.tsv", "text,label\nt,x\n", "separated by commas.*by tabs"),
         ("a.csv", "text,label\n", "a header but no rows"),
@@ -120,11 +107,7 @@ def test_test_split_needs_no_label(tmp_path):
         ("a.csv", "texts,label\nt,x\n", "no column 'text'. Did you mean texts"),
         ("a.csv", "text,topic\nt,x\n", "no column 'label'.*text, topic.*--label"),
         ("a.csv", "text,label\nt,\n", r"line 2: the label \(column label\) is empty"),
-        (
-            "a.tsv",
-            "text\tlabel\n\n\t\n",
-            r"line 3: the label \(column label\) is empty",
-        ),
+        ("a.tsv", "text\tlabel\n\n\t\n", "line 3: the label .* is empty"),
         ("a.csv", "text,label\nt,x,y\n", "line 2: 3 cells.*2 columns"),
         ("a.csv", "text,text\nt,x\n", "twice"),
         ("a.jsonl", '{"text": "t", "label": NaN}', "line 1: NaN in column label is"),
@@ -152,14 +135,6 @@ def test_only_a_line_feed_ends_a_json_line(tmp_path):
     assert [e.texts for e in source(path)("train")] == [(text,) for text in texts]
 
 
-@pytest.mark.parametrize("keep", [4, -3])
-def test_a_damaged_gzip_file_is_named(tmp_path, keep):
-    whole = gzip.compress(b"text,label\n" + b"good,pos\n" * 9)
-    path = write(tmp_path, "a.csv.gz", whole[:keep])
-    with pytest.raises(ValueError, match=r"a\.csv\.gz: cannot be unpacked"):
-        read_table(path)
-
-
 def test_held_out_tenth_is_disjoint_complete_and_read_once():
     read = mock.Mock(return_value=list(range(40)))
     held = HeldOut(read)
@@ -184,31 +159,20 @@ def test_no_paragraph_is_both_trained_and_held_out(sizes):
         held = HeldOut(lambda _: questions, period=period)
         train, dev = held("train"), held("eval")
         assert not {q.context for q in train} & {q.context for q in dev}
-        assert sorted(q.id for q in train + dev) == sorted(q.id for q in questions)
-        assert train
+        assert {q.id for q in train + dev} == {q.id for q in questions}
+        assert len(train) + len(dev) == len(questions) > len(dev)
         assert len(dev) >= len(questions) // period or len({*sizes}) > 1
     one = [Question(str(number), "Who?", "all", ()) for number in range(30)]
     with pytest.raises(ValueError, match="--eval"):
         HeldOut(lambda _: one)("train")
 
 
-def test_line_numbers_count_from_the_top_of_the_file(tmp_path):
-    table = read_table(write(tmp_path, "a.tsv", "text\tlabel\na\tx\n\nb\ty\n"))
-    assert [line for line, _ in table.rows] == [2, 4]
-
-
-@pytest.mark.parametrize(
-    ("row", "read", "said"),
-    [
-        ("one", read_table, "the header has 2 columns (text, la\\nbel"),
-        ("one,two", labels, "Its columns are text, la\\nbel: change"),
-    ],
-)
-def test_an_error_about_a_header_of_several_lines_has_one(tmp_path, row, read, said):
-    path = write(tmp_path, "a.csv", f'text,"la\nbel"\n{row}\n')
-    with pytest.raises(ValueError, match=re.escape(said)) as e:
-        read(path)
-    assert "\n" not in str(e.value)
+def test_an_error_about_a_header_of_several_lines_has_one(tmp_path):
+    for row, said in (("one", "has 2 columns (text, la"), ("a,b", "are text, la")):
+        path = write(tmp_path, "a.csv", f'text,"la\nbel"\n{row}\n')
+        with pytest.raises(ValueError, match=re.escape(f"{said}\\nbel")) as caught:
+            labels(path)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_cell_that_fills_the_memory_is_refused(tmp_path):

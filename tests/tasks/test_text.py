@@ -1,9 +1,11 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import sklearn.metrics
 from scipy.special import softmax
 
-from electra_tf.tasks import Classification, Example, MultiLabel, Regression
+from electra_tf.tasks import Classification, Example, MultiLabel, Regression, saved
 
 
 def examples(*labels):
@@ -25,9 +27,6 @@ def test_labels_are_inferred_and_numbers_sorted_as_numbers():
         task.prepare(examples("x", "x"))
     with pytest.raises(ValueError, match="has no labels yet"):
         assert task.num_outputs
-
-
-def test_a_label_that_training_lacks_is_named():
     with pytest.raises(ValueError, match=r"Example 1 has the label 'bb'.*It has a, b"):
         classification().targets(examples("a", "bb"))
 
@@ -100,20 +99,17 @@ def test_multilabel_targets_scores_and_baseline():
     assert task.readable(answers) == ["x", "x", "", "x|z"]
     # The best constant prediction is {x}: F1 = 2 * 2 / (4 + 4).
     assert task.baseline(data, data)["micro_f1"] == pytest.approx(50)
-
-
-def test_multilabel_loss_is_the_mean_binary_cross_entropy_per_label():
-    task = MultiLabel(name="m", source=None, labels=("x", "y"))
-    logits, targets = np.array([[1.0, -2.0]]), np.array([[1.0, 1.0]])
-    expected = np.mean(np.log1p(np.exp(-logits)))
-    assert float(task.loss("sum")(targets, logits)) == pytest.approx(expected, rel=1e-5)
+    # The mean binary cross-entropy per label.
+    logits = np.array([[1.0, -2.0, 0.5]])
+    loss = float(task.loss("sum")(np.ones([1, 3]), logits))
+    assert loss == pytest.approx(np.log1p(np.exp(-logits)).mean(), rel=1e-5)
 
 
 def test_regression_is_scaled_and_scored_on_its_own_scale():
-    task = Regression(name="r", source=None).prepare(examples(1.0, 5.0, 2.0))
-    assert task.label_range == (1.0, 5.0)
-    assert task.targets(examples(1.0, 5.0, 2.0)).tolist() == [[0.0], [1.0], [0.25]]
     data = examples(1.0, 5.0, 2.0)
+    task = Regression(name="r", source=None).prepare(data)
+    assert task.label_range == (1.0, 5.0)
+    assert task.targets(data).tolist() == [[0.0], [1.0], [0.25]]
     outputs = [np.array([x], np.float32) for x in (0.0, 1.0, 0.5)]
     answers = task.decode(outputs, None, data)
     assert answers.tolist() == [1.0, 5.0, 3.0]
@@ -162,3 +158,22 @@ def test_verdicts_know_how_many_examples_there_are():
         found = task.details_of(answers, data)
         assert found["classes"]["a"]["support"] == count // 2
         assert found["calibration_error"] == pytest.approx(0.4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own(Classification):
+    """A task of another package, rebuilt from task.json."""
+
+    kind = "own"
+
+    @classmethod
+    def from_json(cls, about):
+        return cls(name="rebuilt", source=None, labels=tuple(about["labels"]))
+
+
+def test_a_task_may_rebuild_itself():
+    about = Own(name="mine", source=None, labels=("a", "b")).to_json()
+    again = saved.from_json(about)
+    assert (type(again), again.name, again.labels) == (Own, "rebuilt", ("a", "b"))
+    with pytest.raises(ValueError, match=r"kind is .none.; .*own.* Import the module"):
+        saved.from_json({**about, "kind": "none"})

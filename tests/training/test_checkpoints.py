@@ -15,7 +15,6 @@ from electra_tf.training import checkpoints
 from electra_tf.training.checkpoints import CheckpointStore, load_weights
 from electra_tf.training.optimizers import AdamW
 from tests import ROOT
-from tests.strategy import two_cpus
 
 
 def make_variables(value=0.0):
@@ -52,12 +51,7 @@ def folder(saved, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a[1]", "a\\b"])
-def test_folders_that_tensorflow_cannot_read_are_refused_before_training(
-    tmp_path, name
-):
-    prefix = tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / name / "c"))
-    with pytest.raises(tf.errors.NotFoundError):
-        tf.train.Checkpoint(v=tf.Variable(0.0)).read(prefix)
+def test_folders_that_tensorflow_cannot_read_are_refused(tmp_path, name):
     for use in (CheckpointStore, load_weights):
         with pytest.raises(ValueError, match=r"cannot read .* Rename the folder"):
             use(tmp_path / name, make_variables())
@@ -184,36 +178,14 @@ def test_a_first_save_killed_in_its_index_is_no_damage(tmp_path):
         assert store.restore_latest() == 1
 
 
-def test_a_worker_that_is_not_chief_writes_elsewhere(folder, monkeypatch):
-    monkeypatch.setattr(checkpoints, "_should_checkpoint", lambda variables: False)
-    before = sorted(p.name for p in folder.iterdir())
-    store, variables, _ = reopen(folder)
-    assert store.restore_latest() == 3
-    store.save(4)
-    assert sorted(p.name for p in folder.iterdir()) == before
-    assert not list(store._folder.glob("ckpt-*"))
-    assert contents(variables) == {3.0}
-
-
-def test_mirrored_variables_can_be_restored_without_strategy(tmp_path):
-    with two_cpus().scope():
-        variables = make_variables(5.0)
-    CheckpointStore(tmp_path, variables).save(5)
-    store, plain, _ = reopen(tmp_path)
-    assert store.restore_latest() == 5
-    assert contents(plain) == {5.0}
-
-
 KILLED = """
-import sys
+import itertools, sys
 sys.path.insert(0, {root!r})
 import tensorflow as tf
 from electra_tf.training.checkpoints import CheckpointStore
 variables = {{str(i): tf.Variable(tf.zeros([500_000])) for i in range(8)}}
 store = CheckpointStore({folder!r}, variables, keep=2)
-step = store.restore_latest() or 0
-while True:
-    step += 1
+for step in itertools.count(1):
     for variable in variables.values():
         variable.assign(tf.fill([500_000], float(step)))
     store.save(step)
@@ -225,16 +197,14 @@ while True:
 def test_killed_while_saving(tmp_path):
     script = KILLED.format(root=str(ROOT), folder=str(tmp_path))
     variables = {str(i): tf.Variable(tf.zeros([500_000])) for i in range(8)}
-    last, pipes = 0, {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    for seconds in (0.31, 0.64):
-        with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
-            assert process.stdout.readline() == b"saved\n"
-            time.sleep(seconds)
-            process.send_signal(signal.SIGKILL)
-        step = CheckpointStore(tmp_path, variables, keep=2).restore_latest()
-        assert step > last
-        assert contents(variables) == {float(step)}
-        last = step
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
+        assert process.stdout.readline() == b"saved\n"
+        time.sleep(0.64)
+        process.send_signal(signal.SIGKILL)
+    step = CheckpointStore(tmp_path, variables, keep=2).restore_latest()
+    assert step >= 1
+    assert contents(variables) == {float(step)}
 
 
 def make_model():

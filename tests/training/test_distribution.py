@@ -1,5 +1,3 @@
-"""Strategies by name, and errors of jobs with several workers."""
-
 import json
 import types
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
+from tests import tiny
 from tests.reference import optimizer as reference
 from tests.strategy import two_cpus
 
@@ -102,11 +103,6 @@ def test_patterns_and_the_inherited_exclusion_both_count(patterns):
     assert same == [True, True, False, False, False, False]
     with pytest.raises(ValueError, match="no effect after the optimizer is built"):
         optimizer.exclude_from_weight_decay(var_names=["kernel"])
-
-
-def test_a_single_pattern_is_not_split_into_letters():
-    config = AdamW(exclude_from_weight_decay="*_bias").get_config()
-    assert config["exclude_from_weight_decay"] == ["*_bias"]
 
 
 def test_sparse_gradients_sum_repeated_rows_before_the_norm():
@@ -267,8 +263,7 @@ def test_save_and_load_keep_state_and_options(tmp_path):
     optimizer = AdamW(schedule, clip_norm=2.0, bias_correction=True, **options)
     model.compile(optimizer, loss="mse", run_eagerly=True)
     model.fit(make_data(), verbose=0, shuffle=False)
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras")
+    copy = tiny.reloaded(model, tmp_path)
     assert copy.optimizer.get_config() == model.optimizer.get_config()
     assert copy.optimizer.learning_rate_multipliers == {"dense/kernel": 0.5}
     assert_close(values(model.optimizer.variables), values(copy.optimizer.variables), 0)
