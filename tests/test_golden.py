@@ -12,6 +12,7 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.tasks import TaskModel
 from electra_tf.tasks.batching import TrainingOrder
+from tests import ROOT
 from tests.end_to_end.test_pretraining import final_weights
 from tests.golden import archive, commands, recipes
 
@@ -100,11 +101,19 @@ def assert_config(found, expected, kind=PretrainConfig):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipes.STOPPED)
-def test_a_stopped_run_goes_on(runs, stored, name):
+def test_a_stopped_run_goes_on(runs, stored, name, monkeypatch):
     step, whole, flags = recipes.STOPPED[name]
-    said = commands.run("run_pretraining", *recipes.pretraining(name, *flags))
+    flags, tolerance = recipes.pretraining(name, *flags), 1e-4
+    if name == "electra" and archive.is_the_same_machine():
+        tolerance = 0
+        # The flags of tests compile to code with other last bits.
+        for variable in ("XLA_FLAGS", "TF_XLA_FLAGS"):
+            monkeypatch.delenv(variable, raising=False)
+        done = commands.python(ROOT / "run_pretraining.py", *flags, folder=runs)
+        said = (done.stdout, done.stderr)
+    else:
+        said = commands.run("run_pretraining", *flags)
     assert f"resuming after step {step}" in "".join(said)
-    tolerance = 0 if archive.is_the_same_machine() else 1e-4
     found, expected = (final_weights(x, 12) for x in (runs / name, stored / whole))
     assert_arrays(found, expected, tolerance)
     expected = losses(stored / whole, step)
