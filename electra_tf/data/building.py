@@ -8,6 +8,7 @@ During the build, ``.build`` contains the settings and the finished units.
 import collections
 import contextlib
 import dataclasses
+import importlib.util
 import itertools
 import os
 import unicodedata
@@ -20,15 +21,14 @@ from electra_tf.cli import Log, note
 from electra_tf.config.fields import CASING
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, records, units
-from electra_tf.data.selection import KEPT, REASONS, Reader, facts
+from electra_tf.data.selection import KEPT, REASONS, characters, text_hash
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
 
 WORK = ".build"
 _SETTINGS = "settings.json"
 _TEXT_PER_RECORD_BYTE = 2  # A shard has about half the bytes of its text.
-_MANY_UNKNOWN = 0.01
-_MANY_CAPITALS = 0.01
+_MANY = 0.01  # Share of unknown, capitalized or accented tokens.
 _VOCABULARY_BYTES = 256 << 20
 _LONG_DOCUMENT = 1 << 20  # Characters.
 
@@ -50,12 +50,11 @@ def build(
     The records depend on the corpus and the settings only, not on the number of
     processes. Resumes an interrupted build. Reuses a finished build of the same
     settings, even if its text is missing or the packages of the corpus ``installed``
-    have changed. Waits for another process that builds in the same folder. Scripts with
-    more than 4 MB of text need ``if __name__ == "__main__"``.
+    have changed. Scripts with more than 4 MB of text need ``if __name__ ==
+    "__main__"``.
 
     Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
-    trains it. Files of ``outputs`` and of the folder are not part of a corpus that
-    contains these folders.
+    trains it. ``outputs`` are folders to leave out of the corpus.
     """
     if not config.output_dir:
         raise UserError("records need a folder: set output_dir.")
@@ -63,14 +62,15 @@ def build(
     outputs = (*outputs, folder)
     wanted = {"format_version": records.FORMAT_VERSION, **config.settings}
     # Checks without the corpus come first: training a vocabulary can take hours.
-    Reader(config)
-    if config.beam:
-        units.require_beam()
+    for is_used, flag, name, package in (
+        (config.beam, "--beam", "apache_beam", "apache-beam>=2.77,<3"),
+        (config.dedup == "near", "--dedup=near", "datasketch", "datasketch>=2,<3"),
+    ):
+        if is_used and importlib.util.find_spec(name) is None:
+            raise UserError(f"{flag} needs the package {name}: pip install '{package}'")
     if config.decontaminate:
-        evaluation = corpora.open_corpus(
-            config.decontaminate, text_column=None, log=log
-        )
-        wanted["decontaminate"] = corpora.corpus_hash(evaluation)
+        texts = corpora.open_corpus(config.decontaminate, text_column=None, log=log)
+        wanted["decontaminate"] = corpora.corpus_hash(texts)
     if config.vocab_file and not vocabulary:
         vocabulary = Vocabulary.load(config.vocab_file)
         if config.vocab_size not in (RecordsConfig.vocab_size, len(vocabulary)):
@@ -81,18 +81,15 @@ def build(
     vocabulary = vocabulary or prepare_vocabulary(config, outputs=outputs, log=log)
     words = [token for token in vocabulary.tokens if not token.startswith("[")]
     capitals = sum(token != token.lower() for token in words)
-    if config.lower_case and capitals > _MANY_CAPITALS * len(words):
-        log(
-            f"warning: {capitals:,} tokens of the vocabulary have capitals, which "
-            "lower-cased text lacks: is it for --nolower_case?"
-        )
     accents = sum(not unicodedata.is_normalized("NFD", token) for token in words)
-    strips = config.lower_case and config.strip_accents
-    if strips and accents > _MANY_CAPITALS * len(words):
-        log(
-            f"warning: {accents:,} tokens of the vocabulary have accents, which are "
-            "stripped from the text: is it for --nostrip_accents?"
-        )
+    for name, kind, count in zip(
+        CASING, ("capitals", "accents"), (capitals, accents), strict=True
+    ):
+        if config.lower_case and getattr(config, name) and count > _MANY * len(words):
+            log(
+                f"warning: {count:,} tokens of the vocabulary have {kind}, which are "
+                f"removed from the text: is it for --no{name}?"
+            )
     job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
     wanted["vocabulary_sha256"] = vocabulary.sha256
     sources = []
@@ -107,7 +104,10 @@ def build(
         wanted["corpus_sha256"] = corpora.corpus_hash(sources)
     except (ValueError, OSError) as error:
         # Finished records do not need their text.
-        if config.overwrite or not _is_built_from(config.corpus, folder):
+        if config.overwrite or not (folder / records.MANIFEST).exists():
+            raise
+        built = records.read_manifest(folder).corpus.get("sources")
+        if built != [*map(str, config.corpus)]:
             raise
         log(f"warning: the text is missing ({error})")
     with files.owned(folder, log):
@@ -118,8 +118,8 @@ def build(
             vocabulary.save(path)
         elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
             raise UserError(
-                f"{path} differs from the given vocabulary. Give another folder, "
-                "delete that file, or allow overwriting."
+                f"{path} differs from the given vocabulary: give another folder, or "
+                "allow overwriting."
             )
         unit_bytes = int(config.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
         sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
@@ -132,45 +132,35 @@ def build(
         held_out = units.hold_out(documents, config.eval_fraction)
         job = dataclasses.replace(job, held_out=held_out)
         units.run(units.BUILD, job, planned, log)
-        results = [job.result(unit) for unit in planned]
+        results = [files.read_json(job.file(unit, units.BUILD)) for unit in planned]
         manifest = _finish(config, vocabulary, wanted, results)
     if config.eval_fraction and not held_out:
         log(
             "warning: no document is held out: each is too large a part of the corpus. "
-            "Separate documents by blank lines, or train with --records and "
-            "--eval_records."
+            "Separate documents by blank lines, or pass --records and --eval_records."
         )
     counts = manifest.corpus
     dropped = [f"{counts[r]} {r.replace('_', ' ')}" for r in REASONS if r in counts]
     if dropped:
         log(f"left out documents: {', '.join(dropped)}; kept {counts['documents']}")
     unknown = counts["unknown_tokens"] / manifest.num_tokens
-    if unknown > _MANY_UNKNOWN:
+    if unknown > _MANY:
         log(
-            f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: the text has "
-            "characters that the vocabulary lacks. Check its language and casing, or "
-            "use a larger one."
+            f"warning: {unknown:.1%} of the tokens are {vocabulary.unk}: check the "
+            "vocabulary's language and casing, or use a larger one."
         )
     mean = manifest.num_tokens / manifest.num_records
     if config.blank_lines_separate and mean < config.max_seq_length / 2:
         log(
-            f"warning: records hold {mean:.0f} of {config.max_seq_length} tokens, "
-            "because documents are short. If blank lines separate paragraphs, use "
-            "--noblank_lines_separate."
+            f"warning: records hold {mean:.0f} of {config.max_seq_length} tokens: "
+            "documents are short. For paragraphs, use --noblank_lines_separate."
         )
+    eval_records = sum(shard.records for shard in manifest.eval)
     log(
         f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
-        f"{len(manifest.train)} shards, and "
-        f"{sum(shard.records for shard in manifest.eval)} held out, to {folder}"
+        f"{len(manifest.train)} shards, and {eval_records} held out, to {folder}"
     )
     return vocabulary, manifest
-
-
-def _is_built_from(corpus: Sequence[str], folder: Path) -> bool:
-    """Returns True if the folder holds finished records of these sources."""
-    return (folder / records.MANIFEST).exists() and (
-        [*map(str, corpus)] == records.read_manifest(folder).corpus.get("sources")
-    )
 
 
 def _prepare(
@@ -188,10 +178,10 @@ def _prepare(
             files.remove(path)
         unfinished = {}
     if manifest.exists():
-        stored = records.read_manifest(folder).settings
+        built = records.read_manifest(folder)
+        stored = built.settings
         text = stored.get("corpus_sha256")
-        is_installed = list(config.corpus) == ["installed"]
-        is_installed = is_installed and _is_built_from(config.corpus, folder)
+        is_installed = [*config.corpus] == ["installed"] == built.corpus.get("sources")
         if is_installed and settings.get("corpus_sha256") != text:
             log(
                 f"warning: the installed packages have changed since {folder} was "
@@ -212,8 +202,8 @@ def _prepare(
         return None
     if foreign := _shards(folder):
         raise UserError(
-            f"{folder} holds {len(foreign)} TFRecord files without a manifest, such as "
-            f"{foreign[0].name}. Give another folder, or allow overwriting them."
+            f"{folder} holds TFRecord files without a manifest, such as "
+            f"{foreign[0].name}. Give another folder, or allow overwriting."
         )
     files.remove(work)
     files.write_json(work / _SETTINGS, settings)
@@ -250,8 +240,10 @@ def _finish(
 ) -> records.Manifest:
     """Renames the shards and writes the manifest."""
     folder = Path(config.output_dir)
-    train = [result["train"] for result in results if result["train"]]
-    held_out = [result["eval"] for result in results if result["eval"]]
+    train, held_out = (
+        [records.Shard(**result[split]) for result in results if result[split]]
+        for split in units.SPLITS
+    )
     if not train:
         raise UserError("the corpus is empty: it has no training example")
     for index, shard in enumerate(train):
@@ -266,8 +258,8 @@ def _finish(
         held_out = [records.join_shards(path, folder / WORK, held_out)]
     counts = collections.Counter()
     for result in results:
-        names = ("documents", "lines", "characters")
-        counts.update({name: result[name] for name in names})
+        for name in ("documents", "lines", "characters"):
+            counts[name] += result[name]
         counts.update(unknown_tokens=result["unknown"], **result["dropped"])
     manifest = records.Manifest(
         settings=settings,
@@ -292,10 +284,10 @@ def prepare_vocabulary(
 ) -> Vocabulary:
     """Loads ``vocab.txt`` of the output folder, or trains it on the corpus.
 
-    Compares the training settings and the hash of the text with ``vocab.txt.json``, but
-    skips the hash if the folder has finished records. Trains on a sample of 256 MB if
-    the files are larger. ``config.overwrite`` retrains if the settings differ, but
-    keeps a vocabulary that was not trained here.
+    Compares the training settings and the hash of the text (unless the folder has
+    finished records) with ``vocab.txt.json``. Trains on a sample of 256 MB if the files
+    are larger. ``config.overwrite`` retrains if the settings differ, but keeps a
+    vocabulary that was not trained here.
     """
     folder, size = Path(config.output_dir), config.vocab_size
     path, about = folder / "vocab.txt", folder / "vocab.txt.json"
@@ -338,25 +330,21 @@ def prepare_vocabulary(
     return vocabulary
 
 
+@dataclasses.dataclass
 class _SampledLines:
-    """Yields the lines of the corpus, sampled by document if it is large.
+    """Iterates over the lines of the corpus, sampled by document if it is large."""
 
-    Samples a long document by line, since it could be the whole corpus.
-    """
-
-    def __init__(self, sources: Sequence[corpora.Source]):
-        self._sources = sources
-        size = max(1, sum(source.size for source in sources))
-        # Sampling by hash of the text makes every iteration equal.
-        self._below = min(1, _VOCABULARY_BYTES / size) * 2**64
+    sources: Sequence[corpora.Source]
 
     def __iter__(self) -> Iterator[str]:
-        for source in self._sources:
-            for document in source.documents():
-                if sum(map(len, document)) > _LONG_DOCUMENT:
-                    yield from (line for line in document if self._has([line]))
-                elif self._has(document):
-                    yield from document
-
-    def _has(self, document: corpora.Document) -> bool:
-        return facts(document).hash < self._below
+        # Sampling by hash of the text makes every iteration equal.
+        size = max(1, sum(source.size for source in self.sources))
+        limit = min(1, _VOCABULARY_BYTES / size) * 2**64
+        for document in itertools.chain.from_iterable(
+            source.documents() for source in self.sources
+        ):
+            # Samples a long document by line: it could be the whole corpus.
+            is_long = characters(document) > _LONG_DOCUMENT
+            for part in [[line] for line in document] if is_long else [document]:
+                if text_hash(part) < limit:
+                    yield from part

@@ -1,13 +1,13 @@
 """Text sources: files, tables, TensorFlow Datasets, and the installed packages.
 
-``open_corpus`` converts specs to sources, which yield documents: iterables of stripped
-lines that are not empty. Plain files can be split into byte ranges for several
-processes; ``shareable`` writes other sources to plain files first.
+Plain files can be split into byte ranges for several processes; ``shareable`` writes
+other sources to plain files first.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import glob
 import hashlib
 import itertools
 import math
@@ -25,15 +25,12 @@ from electra_tf.errors import UserError
 SUFFIXES = (".txt", ".md", ".rst")
 # Tables have a document per row.
 TABLES = (*tables.READERS, ".parquet")
-_BOM = b"\xef\xbb\xbf"
 _NESTED = (".json", ".jsonl", ".parquet")
 _BLOCK = 1 << 16
 _COMPRESSION = 4  # Typical of text.
 _LONG_LINE = 1 << 20
-_WILDCARD = re.compile(r"[*?[]")
 
-# Stripped, non-empty lines.
-Document = Sequence[str]
+Document = Sequence[str]  # Stripped, non-empty lines.
 
 
 def open_corpus(
@@ -49,12 +46,11 @@ def open_corpus(
     Args:
         sources: files, folders, glob patterns (``**`` is recursive),
             ``tfds:NAME[:SPLIT[:FEATURE]]``, or ``installed``, the documentation of the
-            installed Python packages, which several processes read. Files are plain
-            UTF-8, or tables if the suffix is in ``TABLES``; a last suffix in
-            ``paths.PACKED`` marks a compressed file. Folders are searched recursively,
-            also through links, for files with ``SUFFIXES``, or else for ``TABLES``.
-            Case is ignored, hidden files are skipped, and files are sorted by relative
-            path. Folders and patterns leave out ``vocab.txt``.
+            installed Python packages. Files are plain UTF-8, or tables if the suffix is
+            in ``TABLES``; a last suffix in ``paths.PACKED`` marks a compressed file.
+            Folders are searched recursively, also through links, for files with
+            ``SUFFIXES``, or else for ``TABLES``, without hidden files. Folders and
+            patterns leave out ``vocab.txt``.
         blank_lines_separate: whether blank lines separate the documents of a file;
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and
@@ -86,7 +82,11 @@ def open_corpus(
                 if paths.suffix(path) in (_NESTED if text_column is None else TABLES):
                     source = _table(path, text_column)
                 else:
-                    source = Text.open(path, blank_lines_separate=blank_lines_separate)
+                    source = Text(
+                        name=path,
+                        end=_text_size(path),
+                        blank_lines_separate=blank_lines_separate,
+                    )
                 opened.setdefault(paths.identity(path), source)
     if not opened:
         raise UserError("the corpus is empty: no sources were given")
@@ -108,28 +108,25 @@ def _files(
             raise UserError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
     is_folder = not paths.is_remote(spec) and os.path.isdir(spec)
-    matches = _below(spec, skipped) if is_folder else paths.matching(spec)
-    broken = [
-        path for path in matches if os.path.islink(path) and not paths.exists(path)
-    ]
-    skipped += [f"{path} (broken link)" for path in broken]
-    matches = [
-        path
-        for path in matches
-        if paths.is_file(path) and paths.size(path) and Path(path).name != "vocab.txt"
-    ]
-    if outputs and not paths.is_remote(spec):
+    ours: set[Path] = set()
+    if not paths.is_remote(spec):
         parts = Path(spec).parts
         if not is_folder:
-            parts = itertools.takewhile(lambda part: not _WILDCARD.search(part), parts)
+            parts = itertools.takewhile(lambda part: not glob.has_magic(part), parts)
         # An output folder that contains the spec does not exclude it.
         ours = {Path(folder).resolve() for folder in outputs}
         ours -= {*Path(*parts).resolve().parents}
-        matches = [
-            path
-            for path in matches
-            if not any(map(Path(path).resolve().is_relative_to, ours))
-        ]
+    matches = []
+    for path in _below(spec, skipped) if is_folder else paths.matching(spec):
+        if os.path.islink(path) and not paths.exists(path):
+            skipped.append(f"{path} (broken link)")
+        elif (
+            paths.is_file(path)
+            and paths.size(path)
+            and Path(path).name != "vocab.txt"
+            and not any(map(Path(path).resolve().is_relative_to, ours))
+        ):
+            matches.append(path)
     problem = "not a file or folder, and no file matches it as a pattern"
     if is_folder:
         texts, tabular = (
@@ -145,16 +142,13 @@ def _files(
     if not matches:
         raise UserError(
             f"{spec}: {problem} (empty files, vocab.txt and files of the output folder "
-            "do not count). Name files, or another output folder."
+            "do not count)"
         )
     return matches
 
 
 def _below(root: str, skipped: list[str]) -> list[str]:
-    """Lists the files below a folder by relative path, without hidden ones.
-
-    Appends folders that cannot be read to ``skipped``.
-    """
+    """Lists the files below a folder by relative path, without hidden ones."""
     below, seen = [], set()
 
     def skip(error: OSError) -> None:
@@ -189,11 +183,8 @@ def shareable(
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
         # Compressed files cannot be split.
-        if isinstance(source, Text) and (
-            source.size <= small
-            or not source.is_packed
-            or not source.blank_lines_separate
-        ):
+        is_large = isinstance(source, Text) and source.is_packed and source.size > small
+        if isinstance(source, Text) and not (is_large and source.blank_lines_separate):
             yield source
             continue
         if not path.exists():
@@ -201,7 +192,7 @@ def shareable(
             with files.open_new(path) as file:
                 for document in source.documents():
                     file.writelines(f"{line}\n" for line in (*document, ""))
-        yield Text.open(str(path))
+        yield Text(name=str(path), end=path.stat().st_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +209,7 @@ class Generated:
 class Text:
     """Bytes [start, end) of the UTF-8 file ``name``, plain or compressed.
 
-    A document belongs to the range that contains its first byte, so adjacent ranges
-    yield every document exactly once. Only plain files are split.
+    A document belongs to the range that contains its first byte.
     """
 
     name: str
@@ -227,20 +217,14 @@ class Text:
     end: int
     blank_lines_separate: bool = True
 
-    @classmethod
-    def open(cls, path: str, *, blank_lines_separate: bool = True) -> Text:
-        """Returns a whole file."""
-        end = _text_size(path)
-        return cls(name=path, end=end, blank_lines_separate=blank_lines_separate)
-
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size in bytes; an estimate if the file is compressed."""
         return self.end - self.start
 
     @property
     def is_packed(self) -> bool:
-        """True if the file is compressed; its size is then an estimate."""
+        """True if the file is compressed."""
         return paths.is_packed(self.name)
 
     def fingerprint(self) -> str:
@@ -292,7 +276,7 @@ def _text_size(path: str) -> int:
         with paths.open_bytes(path) as file:
             file.seek(max(0, size - 4))
             unpacked = int.from_bytes(file.read(4), "little")
-        # The field is the size modulo 2**32, and arbitrary in a damaged file.
+        # Modulo 2**32, and arbitrary in a damaged file.
         return min(max(size, unpacked), 20 * size)
     return _COMPRESSION * size if paths.is_packed(path) else size
 
@@ -326,9 +310,7 @@ def _cell(row: dict[str, Any], column: str | None, where: str) -> str:
             "choose one with --text_column."
         )
     if not isinstance(text := row[column], str):
-        raise UserError(
-            f"{where}: column {column!r} must hold a text, got {text!r:.60}."
-        )
+        raise UserError(f"{where}: column {column!r} must hold text, got {text!r:.60}")
     return text
 
 
@@ -336,8 +318,8 @@ def _table_lines(file: BinaryIO, path: str) -> Iterator[str]:
     """Yields the decoded lines of a file, with their line breaks."""
     position = 0
     for raw in file:
-        text = raw.removeprefix(_BOM) if position == 0 else raw
-        yield _decoded(text, position + len(raw) - len(text), path)
+        text = _decoded(raw, position, path)
+        yield text if position else text.removeprefix("\ufeff")
         position += len(raw)
 
 
@@ -351,18 +333,14 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _document(text: str) -> list[str]:
-    # JSON can escape half of a surrogate pair, which UTF-8 cannot encode, and a zero
-    # byte, which makes a file look binary.
+    # JSON can escape lone surrogates and zero bytes, which text files cannot hold.
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
     lines = text.replace("\r", "\n").split("\n")
     return [stripped for line in lines if (stripped := line.strip())]
 
 
 def _tfds(spec: str) -> Generated:
-    """Returns a split of a TensorFlow Dataset; each example is a document.
-
-    FEATURE defaults to the only text feature, or ``text``.
-    """
+    """Returns a TensorFlow Dataset; FEATURE defaults to the only text, or ``text``."""
     # A slice, as in `train[:10%]`, is part of the split.
     parts = re.split(r":(?![^\[]*\])", spec)[1:]
     # A version, as in `wiki40b/en:1.3.0`, is part of the name.
@@ -374,11 +352,8 @@ def _tfds(spec: str) -> Generated:
 
     def documents() -> Iterator[Document]:
         builder = _tfds_builder(spec, dataset)
-        texts = [
-            name
-            for name, kind in builder.info.features.items()
-            if kind.shape == () and kind.tf_dtype == "string"
-        ]
+        features = builder.info.features.items()
+        texts = [n for n, f in features if f.shape == () and f.tf_dtype == "string"]
         wanted = feature or (texts[0] if len(texts) == 1 else "text")
         if wanted not in texts:
             raise UserError(f"{spec}: the text features are {texts}, got {wanted!r}.")
@@ -387,9 +362,9 @@ def _tfds(spec: str) -> Generated:
             examples = builder.as_dataset(split=split or "train", shuffle_files=False)
         except ValueError as error:
             raise UserError(f"{spec}: {error}") from error
-        where = f"{spec}, feature {wanted}"
         for example in examples.as_numpy_iterator():
-            if document := _document(_decoded(example[wanted], 0, where)):
+            text = _decoded(example[wanted], 0, f"{spec}, feature {wanted}")
+            if document := _document(text):
                 yield document
 
     return Generated(
@@ -408,9 +383,8 @@ def _tfds_builder(spec: str, dataset: str) -> Any:
         raise UserError(f"{spec}: {reason(error)}") from error
     if not builder.info.splits:
         raise UserError(
-            f"{spec}: not prepared in {builder.data_dir}. Prepare it on a machine with "
-            f"network (tfds build {dataset}) and set TFDS_DATA_DIR to its folder, or "
-            "give a text file instead."
+            f"{spec}: not prepared in {builder.data_dir}. Run tfds build {dataset} and "
+            "set TFDS_DATA_DIR to its folder, or give a text file instead."
         )
     return builder
 
@@ -431,8 +405,7 @@ def _line_start(file: BinaryIO, offset: int) -> int:
 def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[tuple[int, str]]:
     """Yields byte offset and stripped text of the lines from ``position`` on.
 
-    Splits lines of more than 1 MiB at spaces, to bound the memory. Does not yield empty
-    parts of a split line, which would count as blank lines.
+    Splits lines of more than 1 MiB at spaces; their empty parts are no blank lines.
     """
     if file.seekable():
         file.seek(position)
@@ -448,11 +421,10 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[tuple[int,
         returns = raw.count(b"\r") > (1000 if is_cut else 1)
         if position == 0 and returns and not raw.endswith(b"\n"):
             raise UserError(
-                f"{name}: its lines end in CR alone. Convert it, for example with: "
-                "tr '\\r' '\\n'"
+                f"{name}: its lines end in CR alone. Convert it: tr '\\r' '\\n'"
             )
-        text = raw.removeprefix(_BOM) if position == 0 else raw
-        text = _decoded(text, end - len(text), name).strip()
+        text = _decoded(raw, position, name)
+        text = (text if position else text.removeprefix("\ufeff")).strip()
         if text or not (is_cut or is_part):
             yield position, text
         position, is_part = end, is_cut
@@ -462,13 +434,13 @@ def _decoded(raw: bytes, position: int, name: str) -> str:
     """Decodes the text at byte ``position`` of ``name``."""
     if b"\0" in raw:
         raise UserError(
-            f"{name}: looks binary (a zero byte at byte {position + raw.index(0)}). "
-            "Give plain UTF-8 text."
+            f"{name}: looks binary (a zero byte at byte {position + raw.index(0)}): "
+            "give plain UTF-8 text"
         )
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{name}: not UTF-8 at byte {position + error.start} ({error.reason}). "
-            "Convert it, for example with: iconv -f cp1252 -t utf-8"
+            "Convert it, for example: iconv -f cp1252 -t utf-8"
         ) from error

@@ -1,9 +1,9 @@
 """Builds pretraining examples, pairs of adjacent segments, from tokenized lines.
 
-Follows the original's example builder: when the queued lines of a document reach the
-target length, they become an example, without truncation to the target. The target is
-the maximum length or, with probability 0.05, a random shorter length. 10 % of the
-examples have one segment. In the others, the first has at most about half the target.
+Follows the original: when the queued lines of a document reach the target length, they
+become an example, without truncation to the target. The target is the maximum length
+or, with probability 0.05, a random shorter length. 10 % of the examples have one
+segment. In the others, the first has at most about half the target.
 """
 
 import random
@@ -17,9 +17,9 @@ Line = Sequence[int]
 # First segment, second segment, lines that stay queued.
 Split = tuple[np.ndarray, np.ndarray, list[Line]]
 
-SINGLE_SEGMENT_RATE = 0.1
-SHORT_TARGET_RATE = 0.05
-MIN_TARGET = 5
+_SINGLE_SEGMENT_RATE = 0.1
+_SHORT_TARGET_RATE = 0.05
+_MIN_TARGET = 5
 _UNLIMITED = 100_000
 
 
@@ -32,12 +32,9 @@ class ExampleBuilder:
 
     Args:
         max_seq_length: maximum length, special tokens included; at least 5.
-        rng: random generator.
         segmenting: ``"carry"`` keeps all tokens in text order and carries the rest over
             to the next example. ``"original"`` can reorder lines and discards the rest,
             like the original code.
-
-    Raises ``ValueError`` if an argument is invalid.
 
     Examples:
         >>> import random
@@ -58,10 +55,10 @@ class ExampleBuilder:
         rng: random.Random,
         segmenting: str = "carry",
     ):
-        if segmenting not in ("carry", "original") or max_seq_length < MIN_TARGET:
+        if segmenting not in ("carry", "original") or max_seq_length < _MIN_TARGET:
             raise UserError(
-                f"segmenting must be 'carry' or 'original' and max_seq_length at least "
-                f"{MIN_TARGET}, got {segmenting!r} and {max_seq_length}"
+                "segmenting must be 'carry' or 'original', max_seq_length at least 5; "
+                f"got {segmenting!r} and {max_seq_length}"
             )
         self._max_seq_length = max_seq_length
         self._cls, self._sep = np.array([[cls_id], [sep_id]], np.int32)
@@ -96,15 +93,15 @@ class ExampleBuilder:
             yield from self.end_document()
 
     def _next_example(self) -> np.ndarray:
-        is_single = self._rng.random() < SINGLE_SEGMENT_RATE
+        is_single = self._rng.random() < _SINGLE_SEGMENT_RATE
         budget = _UNLIMITED if is_single else (self._target - 3) // 2
         first, second, self._queue = self._split(
             self._queue, budget, self._max_seq_length, self._rng
         )
         self._queued = sum(map(len, self._queue))
         self._target = self._max_seq_length
-        if self._rng.random() < SHORT_TARGET_RATE:
-            self._target = self._rng.randint(MIN_TARGET, self._max_seq_length)
+        if self._rng.random() < _SHORT_TARGET_RATE:
+            self._target = self._rng.randint(_MIN_TARGET, self._max_seq_length)
         example = [self._cls, first, self._sep]
         return np.concatenate([*example, second, self._sep] if len(second) else example)
 
@@ -139,15 +136,13 @@ def split_carry(
 ) -> Split:
     """Splits in text order; the rest stays queued.
 
-    Deviation: the first segment takes leading lines by the original's conditions, the
-    second the tokens after them, and the rest starts the next example. The original
-    reorders lines and discards the rest, 12 to 36 % of the text at length 128. Leading
-    lines that leave no room for a second segment are cut in the middle of the example.
+    Deviation: the original reorders lines and discards the rest, 12 to 36 % of the text
+    at length 128. Leading lines that leave no room for a second segment are cut in the
+    middle of the example.
     """
     # Slices of a single array are views, so the time is linear in the line's length.
     tokens = np.asarray(lines[0]) if len(lines) == 1 else np.concatenate(lines)
-    # Number of tokens in the leading lines.
-    wanted = 0
+    wanted = 0  # Tokens of the leading lines.
     for line in lines:
         fits = wanted + len(line) < budget
         if wanted and not fits and not (wanted < budget and rng.random() < 0.5):

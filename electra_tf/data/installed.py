@@ -1,8 +1,7 @@
 """A corpus from the docstrings of the installed Python packages.
 
-Reads the standard library and site-packages with ``ast``, without imports. A module is
-a document, a paragraph is a line. Drops code, doctests, parameter tables, signatures,
-ASCII tables, license text, and repeated paragraphs.
+Reads the standard library and site-packages with ``ast``. A module is a document, a
+paragraph is a line. Drops code, tables, license text, and repeated paragraphs.
 """
 
 import ast
@@ -27,20 +26,17 @@ _SKIPPED_FOLDERS = frozenset(
 )
 _TEST_MODULE = re.compile(r"(test_.*|.*_tests?|conftest)\.py")
 
-# Headings of Google and NumPy style sections. Sections in _PROSE keep their text.
+# Headings of Google and NumPy style sections, and of those that are prose.
+_PROSE = r"(notes?|warnings?|remarks|description|summary|overview|background)"
 _HEADING = re.compile(
     r"(args?|arguments|(other |keyword )?parameters|params|keyword args"
     r"|returns?|yields?|raises|warns|receives|attributes|methods|functions|classes"
     r"|inputs?|outputs?|(input|output|call|data) (shapes?|arguments|types?)"
     r"|examples?( usage)?|usage|sample usage|see also|references?|side effects"
-    r"|notes?|warnings?|remarks|description|summary|overview|background)"
-    r"(\s*\([^)]*\))?\s*:{0,2}",
+    rf"|{_PROSE})(\s*\([^)]*\))?\s*:{{0,2}}",
     re.IGNORECASE,
 )
-_PROSE = re.compile(
-    r"(notes?|warnings?|remarks|description|summary|overview|background)\W*",
-    re.IGNORECASE,
-)
+_PROSE_HEADING = re.compile(rf"{_PROSE}\W*", re.IGNORECASE)
 _UNDERLINE = re.compile(r"([=\-~^*+#\"'`.])\1{2,}")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _BULLET = re.compile(r"\s*([-*+\u2022]|\(?\d{1,2}[.)]|\(?[a-z][)])\s+")
@@ -68,9 +64,16 @@ _MODULES_OF_A_PROCESS = 200  # Reading them takes as long as starting a process.
 @functools.cache
 def documents() -> Sequence[list[str]]:
     """Returns one list of paragraphs per module, in the order of the module paths."""
+    paths = _source_files()
+    if len(paths) <= _MODULES_OF_A_PROCESS:
+        read = [*map(_module_paragraphs, paths)]
+    else:
+        with pool() as executor:
+            chunk = _MODULES_OF_A_PROCESS
+            read = [*executor.map(_module_paragraphs, paths, chunksize=chunk)]
     seen: set[str] = set()
     modules = []
-    for texts in _modules(_source_files()):
+    for texts in read:
         paragraphs = []
         for text in texts:
             if (key := text.casefold()) not in seen:
@@ -113,17 +116,6 @@ def _source_files() -> list[Path]:
             ]
         files += sorted(below, key=lambda path: path.parts)
     return files
-
-
-def _modules(paths: Sequence[Path]) -> Iterator[list[str]]:
-    """Yields the paragraphs of each module in order, read by one process per core."""
-    if len(paths) <= _MODULES_OF_A_PROCESS:
-        yield from filter(None, map(_module_paragraphs, paths))
-        return
-    with pool() as executor:
-        chunk = _MODULES_OF_A_PROCESS
-        read = executor.map(_module_paragraphs, paths, chunksize=chunk)
-        yield from filter(None, read)
 
 
 def _module_paragraphs(path: Path) -> list[str]:
@@ -181,7 +173,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
             continue
         if heading:
             section = _HEADING.fullmatch(line.strip())
-            if not section or _PROSE.fullmatch(line.strip()):
+            if not section or _PROSE_HEADING.fullmatch(line.strip()):
                 skipped_above = None
             else:
                 skipped_above = -1 if underlined else indentation
@@ -197,7 +189,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
 
 def _clean(lines: list[str]) -> str:
     """Joins a block to one line without markup; returns "" for code and tables."""
-    # Stripped lines, so that indentation is not parsed as a table column.
+    # Stripped: indentation is not a table column.
     stripped = [line.strip() for line in lines]
     if not lines or _DIRECTIVE.match(lines[0]) or _TABLE.search("\n".join(stripped)):
         return ""

@@ -1,9 +1,7 @@
 """Masking for masked language modeling, with a counter-based random generator.
 
-A row's mask is a pure function of its key and the training step. It does not depend on
-the order of records, the number of workers, or a resume.
-
-Shapes: B batch, S sequence, P predicted positions per sequence, V vocabulary.
+A row's mask is a pure function of its key and the training step. Shapes: B batch, S
+sequence, P predicted positions per sequence, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -20,25 +18,17 @@ MASK_RULES = {"electra": (0.85, 0.0), "bert": (0.8, 0.1)}
 
 _POSITIONS, _RULE, _RANDOM_TOKEN = range(3)
 
-# Geometric distribution of the words in a span (SpanBERT).
-_SPAN_P, _MAX_SPAN = 0.2, 10
-
-_RARITY_POWER = 0.5  # A token that occurs n times has the weight (n + 1)^-0.5.
-
-_ONE_BEFORE = [[0, 0], [1, 0]]  # Prepends one False (or 0) to each row.
-
 # SplitMix64. Unlike ``tf.random.stateless_*`` it takes one key per row in a single
 # call, and its bits are the same in eager and graph mode.
 _GOLDEN = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
 
 
 def mix(x: tf.Tensor) -> tf.Tensor:
     """SplitMix64's finalizer, a bijection on uint64 (Steele et al., 2014)."""
     shift, xor = tf.bitwise.right_shift, tf.bitwise.bitwise_xor
-    x = xor(x, shift(x, tf.constant(30, tf.uint64))) * tf.constant(_MIX_1, tf.uint64)
-    x = xor(x, shift(x, tf.constant(27, tf.uint64))) * tf.constant(_MIX_2, tf.uint64)
+    for bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = xor(x, shift(x, tf.constant(bits, tf.uint64)))
+        x = mixed * tf.constant(factor, tf.uint64)
     return xor(x, shift(x, tf.constant(31, tf.uint64)))
 
 
@@ -85,8 +75,7 @@ def select_tokens(rows: Rows, size: int) -> tf.Tensor:
     effective mask rate is 13.8 % instead of 15 %, and colliding draws average token
     ids.
     """
-    keyed = tf.where(rows.candidates, rows.noise, tf.constant(-1, tf.int64))
-    return tf.math.top_k(keyed, k=size).indices
+    return tf.math.top_k(tf.where(rows.candidates, rows.noise, -1), k=size).indices
 
 
 def select_whole_words(
@@ -125,39 +114,41 @@ def select_whole_words(
         blocked = eligible & (upto + sizes - place > left)
         before_block = tf.cumsum(tf.cast(blocked, tf.int32), axis=1) == 0
         taken |= eligible & before_block
-    first = tf.argsort(tf.cast(~taken, tf.int32), axis=1, stable=True)[:, :size]
+    first = _true_first(taken)[:, :size]
     return tuple(tf.gather(values, first, batch_dims=1) for values in (order, taken))
+
+
+def _true_first(flags: tf.Tensor) -> tf.Tensor:
+    """Returns the positions of True in each row in order, then those of False."""
+    return tf.argsort(tf.cast(~flags, tf.int32), axis=1, stable=True)
 
 
 def select_with_replacement(rows: Rows, size: int) -> tf.Tensor:
     """Draws positions independently, as the original does; positions can repeat."""
-    listed = tf.argsort(tf.cast(~rows.candidates, tf.int32), axis=1, stable=True)
     available = tf.reduce_sum(tf.cast(rows.candidates, tf.int32), axis=1, keepdims=True)
     share = uniform(rows.noise[:, :size])
     drawn = tf.cast(share * tf.cast(available, tf.float32), tf.int32)
     drawn = tf.clip_by_value(drawn, 0, tf.maximum(available - 1, 0))
-    return tf.gather(listed, drawn, batch_dims=1)
+    return tf.gather(_true_first(rows.candidates), drawn, batch_dims=1)
 
 
 def select_spans(rows: Rows, size: int, words: tf.Tensor) -> tf.Tensor:
     """Draws spans of whole words until the row has exactly its count.
 
-    Joshi et al., 2020 (SpanBERT), section 3.1: the number of words is geometric with
-    p = 0.2, renormalized to at most 10 (mean 3.8). The first word is uniform over the
-    words not yet masked. A span ends early at [SEP] and other tokens that are never
-    masked. The last span of a row ends when the count is reached, even within a word.
+    Joshi et al., 2020 (SpanBERT), section 3.1. The first word is uniform over the words
+    not yet masked. A span ends early at tokens that are never masked. The last span of
+    a row ends when the count is reached, even within a word.
     """
     noise, candidates, counts = rows
     is_same_word = (words[:, 1:] == words[:, :-1]) & candidates[:, :-1]
-    starts = candidates & ~tf.pad(is_same_word, _ONE_BEFORE)
+    starts = candidates & ~tf.pad(is_same_word, [[0, 0], [1, 0]])
     numbers = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
     blocks = tf.cumsum(tf.cast(~candidates, tf.int32), axis=1)
     lengths = _span_lengths(noise)
 
     def take_one(taken: tf.Tensor) -> list[tf.Tensor]:
         # The argmax of the remaining noise is a uniform draw without replacement.
-        order = tf.where(starts & ~taken, noise, tf.constant(-1, tf.int64))
-        first = tf.argmax(order, axis=1)[:, None]
+        first = tf.argmax(tf.where(starts & ~taken, noise, -1), axis=1)[:, None]
         block, number, length = (
             tf.gather(each, first, batch_dims=1) for each in (blocks, numbers, lengths)
         )
@@ -174,13 +165,12 @@ def select_spans(rows: Rows, size: int, words: tf.Tensor) -> tf.Tensor:
     (taken,) = tf.while_loop(
         is_short, take_one, [tf.zeros_like(candidates)], maximum_iterations=size
     )
-    return tf.argsort(tf.cast(~taken, tf.int32), axis=1, stable=True)[:, :size]
+    return _true_first(taken)[:, :size]
 
 
 def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
-    """Draws geometric span lengths in words, up to ``_MAX_SPAN``: [B, S] int32."""
-    shares = [(1 - _SPAN_P) ** length for length in range(_MAX_SPAN + 1)]
-    bounds = [(1 - share) / (1 - shares[-1]) for share in shares[1:-1]]
+    """Draws geometric span lengths, p = 0.2, of at most 10 words: [B, S] int32."""
+    bounds = [(1 - 0.8**length) / (1 - 0.8**10) for length in range(1, 10)]
     # New bits, because length and start of a span must be independent.
     golden = tf.constant(_GOLDEN, tf.uint64)
     share = uniform(_noise(tf.cast(noise, tf.uint64) + golden))
@@ -191,16 +181,15 @@ def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
 def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor:
     """Draws candidates without replacement, in proportion to their weights.
 
-    Masks rare tokens more often, the ELECTRA paper's "strategic masking" (appendix on
-    negative results; without a formula). Takes the top k of log(weight) plus Gumbel
-    noise (Efraimidis and Spirakis, 2006).
+    The ELECTRA paper's "strategic masking" (appendix on negative results; without a
+    formula). Takes the top k of log(weight) plus Gumbel noise (Efraimidis and Spirakis,
+    2006).
     """
     # 52 bits, in (0, 1) without the ends: the top keys of 24 random bits would tie.
     high_bits = tf.bitwise.right_shift(rows.noise, tf.constant(11, tf.int64))
     share = (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
     gumbel = -tf.math.log(-tf.math.log(share))
-    lowest = tf.constant(tf.float64.min, tf.float64)
-    keyed = tf.where(rows.candidates, log_weights + gumbel, lowest)
+    keyed = tf.where(rows.candidates, log_weights + gumbel, tf.float64.min)
     return tf.math.top_k(keyed, k=size).indices
 
 
@@ -257,59 +246,49 @@ class Masking:
         token_counts: Sequence[int] | None = None,
     ):
         last = mask_rate if final_mask_rate is None else final_mask_rate
-        for rate in (mask_rate, last):
+        for name, rate in (("mask_rate", mask_rate), ("final_mask_rate", last)):
             if not 0 < rate <= 1:
-                raise UserError(f"mask_rate must be in (0, 1], got {rate}.")
+                raise UserError(f"{name} must be in (0, 1], got {rate}.")
         if steps < 1:
             raise UserError(f"steps must be at least 1, got {steps}.")
         for value, choices in ((rule, MASK_RULES), (select, SELECTORS)):
             if value not in choices:
-                raise UserError(
-                    f"Unknown masking {value!r}; choose one of {sorted(choices)}."
-                )
+                known = sorted(choices)
+                raise UserError(f"Unknown masking {value!r}; choose one of {known}.")
         rate, slots = max(mask_rate, last), max_predictions_per_seq
-        needed = round(max_seq_length * rate)
         # The original's default rounds down and can be one slot short.
-        fewest = 1 if slots is None else max(1, needed)
+        fewest = 1 if slots is None else max(1, round(max_seq_length * rate))
         if slots is None:
             slots = max_predictions(max_seq_length, rate)
         if not fewest <= slots <= max_seq_length:
             raise UserError(
-                f"max_predictions_per_seq is {slots} but mask_rate {rate} of "
-                f"{max_seq_length} tokens needs {needed} slots (and at most "
-                f"{max_seq_length}): change max_predictions_per_seq or mask_rate."
+                f"max_predictions_per_seq is {slots}, but must be {fewest} to "
+                f"{max_seq_length} for mask_rate {rate} of {max_seq_length} tokens."
             )
         ids = (mask_id, pad_id, *never_masked)
         if beyond := [number for number in ids if not 0 <= number < vocab_size]:
             raise UserError(
-                f"The special token {beyond[0]} is not an id of the vocabulary, "
-                f"0 to {vocab_size - 1}."
+                f"special token {beyond[0]} is not an id from 0 to {vocab_size - 1}"
             )
         self.vocab_size = vocab_size
         self.mask_id = mask_id
         self.pad_id = pad_id
         self.never_masked = tuple(sorted({*never_masked, mask_id, pad_id}))
         self.max_seq_length = max_seq_length
-        self._first_rate, self._last_rate, self._steps = mask_rate, last, steps
         self.max_predictions_per_seq = slots
+        self._first_rate, self._last_rate, self._steps = mask_rate, last, steps
         self._hidden_share, self._random_share = MASK_RULES[rule]
         self._select = select
-        self._continuation = self._log_weights = None
         if select in ("whole_words", "spans"):
             if continuation is None:
-                raise UserError(
-                    "Masking whole words or spans needs `continuation`, the mask of "
-                    "vocabulary entries that continue a word."
-                )
+                raise UserError(f"select={select!r} needs `continuation`.")
             self._continuation = tf.constant(list(continuation), tf.bool)
         elif select == "rare_tokens":
             if token_counts is None:
-                raise UserError(
-                    "Masking rare tokens more often needs `token_counts`, the token "
-                    "frequencies of the training text."
-                )
+                raise UserError(f"select={select!r} needs `token_counts`.")
+            # A token that occurs n times has the weight (n + 1)^-0.5.
             counts = tf.constant(list(token_counts), tf.float64)
-            self._log_weights = -_RARITY_POWER * tf.math.log(counts + 1.0)
+            self._log_weights = -0.5 * tf.math.log(counts + 1.0)
 
     def __call__(
         self,
@@ -354,8 +333,8 @@ class Masking:
             else:
                 positions, used = select_whole_words(rows, size, words)
         # Unused slots point at position 0 ([CLS]) with weight 0 and are not scattered.
-        # Nor are unchanged tokens: a position that is drawn twice is masked if either
-        # draw masks it.
+        # Nor are unchanged tokens, so a position drawn twice is masked if either draw
+        # masks it.
         positions = tf.where(used, positions, 0)
         original = tf.gather(input_ids, positions, batch_dims=1)
         shown = self._shown(original, keys)

@@ -1,8 +1,4 @@
-"""File operations for local paths and paths with a scheme, such as ``gs://``.
-
-Paths with a scheme use fsspec; TensorFlow reads the records themselves. The functions
-of ``os.path`` that join and split paths suit both kinds.
-"""
+"""File operations for local paths and, with fsspec, paths with a scheme (``gs://``)."""
 
 import contextlib
 import glob
@@ -42,7 +38,7 @@ def is_packed(path: files.AnyPath) -> bool:
 def suffix(path: files.AnyPath) -> str:
     """Returns the suffix in lower case; skips a suffix of ``PACKED``."""
     name = PurePath(str(path).lower())
-    return PurePath(name.stem).suffix if is_packed(path) else name.suffix
+    return name.with_suffix("").suffix if is_packed(path) else name.suffix
 
 
 def _system(path: files.AnyPath) -> Any:
@@ -119,19 +115,11 @@ def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
                         unpacked._buffer.raw._trailing_error = ()
                     yield unpacked
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            # Errors of the system have a number.
-            if getattr(error, "errno", None):
+            if getattr(error, "errno", None):  # An error of the system.
                 raise
             raise UserError(
-                f"{path}: cannot be unpacked ({error}). Compress the file again, or "
-                "give it uncompressed."
+                f"{path}: cannot be unpacked ({error}). Compress the file again."
             ) from error
-
-
-def read_bytes(path: files.AnyPath) -> bytes:
-    """Reads a whole file."""
-    with open_bytes(path) as file:
-        return file.read()
 
 
 def sha256(path: files.AnyPath) -> str:

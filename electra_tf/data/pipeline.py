@@ -1,9 +1,7 @@
 """Deterministic, resumable input pipeline from TFRecord files to masked batches.
 
-A batch is a pure function of (files, seed, batch number). Shard order and shuffle
-buffer are seeded per pass, interleaving is deterministic, and masks depend on the
-record and the pass. A resumed run skips the consumed records of its pass without
-parsing them.
+A batch is a pure function of (files, seed, batch number). A resumed run skips the
+consumed records of its pass without parsing them.
 """
 
 import contextlib
@@ -35,9 +33,8 @@ def expand_files(
 ) -> list[str]:
     """Expands comma lists, globs and folders to a sorted list of existing files.
 
-    Existing paths are literal, even with commas or wildcards. A folder expands to files
-    that match ``in_folder`` or, for training, to ``NAME.tfrecord-N-of-M`` of the
-    original builder. Raises ``ValueError`` if a pattern matches nothing.
+    Existing paths are literal. A folder expands to files that match ``in_folder`` or,
+    for training, to ``NAME.tfrecord-N-of-M`` of the original builder.
     """
     if isinstance(files, (str, os.PathLike)):
         files = [files] if paths.exists(files) else str(files).split(",")
@@ -53,8 +50,8 @@ def expand_files(
             matches = [pattern] if exists else paths.matching(pattern)
         if not matches:
             raise UserError(
-                f"No TFRecord file matches {pattern!r}. Build records with "
-                "`python -m electra_tf records` or correct the path."
+                f"No TFRecord file matches {pattern!r}: correct the path, or build "
+                "records with electra-tf records."
             )
         # One file may be given twice, such as with and without "./".
         for path in matches:
@@ -105,7 +102,6 @@ def pretraining_dataset(
         files: glob, comma list or sequence of TFRecord files or folders, written by
             ``electra-tf records`` or by the original's builder. A folder stands for its
             training files, or its held-out ones (``eval-*``) if not ``training``.
-            Training leaves out held-out files that a glob matches beside others.
         batch_size: B, rows per global batch.
         masking: defaults to ``masking_for`` with the manifest beside the files.
         sep_id: id of [SEP], to derive segment ids; defaults to the manifest's.
@@ -119,9 +115,7 @@ def pretraining_dataset(
         max_batches: number of batches of an evaluation, at least 1. If there are more,
             their records are spread evenly over the files; None reads all.
 
-    Raises:
-        ValueError: if no file matches, all files are empty, a file has other records, a
-            required manifest is missing, or a number is too small.
+    Raises ``ValueError`` if no file matches, all are empty, or one has other records.
 
     Examples:
         >>> _ = et.data.write_shard("three.tfrecord", [[2, 7, 8, 9, 3]] * 8)
@@ -133,24 +127,23 @@ def pretraining_dataset(
         >>> batch["masked_input_ids"].shape, batch["masked_lm_ids"].shape
         (TensorShape([4, 8]), TensorShape([4, 1]))
     """
-    variants = 1 if mask_variants is None else mask_variants
     for name, value, least in (
         ("batch_size", batch_size, 1),
         ("seed", seed, 0),
-        ("mask_variants", variants, 1),
+        ("mask_variants", mask_variants, 1),
         ("shuffle_buffer", shuffle_buffer, 1),
         ("start_batch", start_batch, 0),
-        ("max_batches", 1 if max_batches is None else max_batches, 1),
+        ("max_batches", max_batches, 1),
     ):
-        if value < least:
+        if value is not None and value < least:
             raise UserError(f"{name} must be at least {least}, got {value}")
     if training and max_batches is not None:
         raise UserError("max_batches is for training=False: training repeats forever.")
-    in_folder = TRAINING if training else HELD_OUT
-    matches = expand_files(files, in_folder=in_folder)
+    matches = expand_files(files, in_folder=TRAINING if training else HELD_OUT)
     if training:
+        # A glob over a folder of records matches held-out files, too.
         matches = without_held_out(matches) or matches
-    counts = count_all(set(matches))
+    counts = _counts(matches)
     if masking is None or sep_id is None:
         folders = [*dict.fromkeys(map(os.path.dirname, counts))]
         manifest = records.read_manifest(folders[0])
@@ -175,7 +168,12 @@ def pretraining_dataset(
             most = max_batches * batch_size
             stream = stream.shard(max(1, (count - start_record) // most), 0).take(most)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
-    _check_first_records(used)
+    for path in used:
+        for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
+            try:
+                parse_batch(batch)
+            except _UNPARSED as error:
+                raise UserError(f"{path}: {_NO_INPUT_IDS}") from error
     stream = stream.batch(batch_size, drop_remainder=training)
     # Batch n is for step n, also after a resume.
     dataset = stream.enumerate(start_batch).map(
@@ -190,50 +188,33 @@ def pretraining_dataset(
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def count_all(files: Iterable[str]) -> dict[str, int]:
+def _counts(files: Sequence[str]) -> dict[str, int]:
     """Counts the records of each file, using manifests beside them if possible."""
-    files = sorted(files)
     known: dict[str, int] = {}
     for folder in {os.path.dirname(path) for path in files}:
         if paths.exists(os.path.join(folder, records.MANIFEST)):
             manifest = records.verify(folder)
             for shard in (*manifest.train, *manifest.eval):
                 known[os.path.join(folder, shard.name)] = shard.records
-    counts = {
-        path: known[path] if path in known else records.count_records(path)
-        for path in files
-    }
+    counts = {f: known[f] if f in known else records.count_records(f) for f in files}
     if not any(counts.values()):
         raise UserError(f"The {len(files)} TFRecord files are empty.")
     return counts
-
-
-def _check_first_records(files: Sequence[str]) -> None:
-    """Raises ValueError if a file does not start with a pretraining record."""
-    for path in files:
-        for batch in tf.data.TFRecordDataset(path).take(1).batch(1):
-            try:
-                parse_batch(batch)
-            except _UNPARSED as error:
-                raise UserError(f"{path}: {_NO_INPUT_IDS}") from error
 
 
 @contextlib.contextmanager
 def naming_damage(files: Sequence[str], vocab_size: int) -> Iterator[None]:
     """Raises ValueError with file and record if damaged records stop the block.
 
-    TensorFlow's errors lack both. So this reads the files again after an error that
-    damage can cause.
+    Reads the files again after an error of TensorFlow, which lacks both.
     """
     try:
         yield
     except (*_UNPARSED, tf.errors.DataLossError) as error:
         for path in files:
             if damage := _damage(path, vocab_size):
-                raise UserError(
-                    f"{path}: {damage}. Copy the file again or build the records "
-                    "again; the same command then resumes from the last checkpoint."
-                ) from error
+                again = "Copy or build it again; the same command then resumes."
+                raise UserError(f"{path}: {damage}. {again}") from error
         raise
 
 
@@ -257,9 +238,9 @@ def parse_batch(
 ) -> tf.RaggedTensor:
     """Parses token ids without padding: [B] string to [B, None] int32, ragged.
 
-    Reads records of this library and of the original builder. In the latter,
-    ``input_mask`` marks the padding. Raises ``tf.errors.InvalidArgumentError`` if a
-    record lacks ``input_ids`` or has an id beyond the vocabulary.
+    In records of the original builder, ``input_mask`` marks the padding. Raises
+    ``tf.errors.InvalidArgumentError`` if a record lacks ``input_ids`` or has an id
+    beyond the vocabulary.
 
     Examples:
         >>> _ = et.data.write_shard("two.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])
@@ -272,9 +253,8 @@ def parse_batch(
     parsed = tf.io.parse_example(serialized, features)
     ids, mask = parsed["input_ids"], parsed["input_mask"]
     tf.debugging.assert_positive(ids.row_lengths(), _NO_INPUT_IDS)
-    limit = tf.constant(vocab_size, tf.int64)
     beyond = f"an id is beyond the vocabulary of {vocab_size} tokens"
-    tf.debugging.assert_less(ids.flat_values, limit, beyond)
+    tf.debugging.assert_less(ids.flat_values, tf.cast(vocab_size, tf.int64), beyond)
     tf.debugging.assert_non_negative(ids.flat_values, "an id is negative")
     masked = tf.reduce_sum(mask, axis=1)
     lengths = tf.where(mask.row_lengths() > 0, masked, ids.row_lengths())
@@ -292,9 +272,9 @@ def _endless_records(
     @tf.autograph.experimental.do_not_convert
     def one_pass(number: tf.Tensor) -> tf.data.Dataset:
         pass_seed = tf.stack([tf.constant(seed, tf.int64), number])
-        shuffled = tf.random.experimental.stateless_shuffle(names, pass_seed)
+        order = tf.random.experimental.stateless_shuffle(names, pass_seed)
         dataset = (
-            tf.data.Dataset.from_tensor_slices(shuffled)
+            tf.data.Dataset.from_tensor_slices(order)
             .interleave(
                 tf.data.TFRecordDataset,
                 cycle_length=min(16, len(files)),
@@ -304,7 +284,18 @@ def _endless_records(
             )
             .apply(tf.data.experimental.assert_cardinality(count))
         )
-        dataset = _shuffle(dataset, shuffle_buffer, pass_seed)
+        # `Dataset.shuffle` also depends on `tf.random.set_seed`, and rejects seed 0.
+        shuffled = tf.raw_ops.ShuffleDataset(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            buffer_size=shuffle_buffer,
+            # Two zeros would select a random seed.
+            seed=pass_seed[0] + 1,
+            seed2=pass_seed[1],
+            reshuffle_each_iteration=False,
+            output_types=[tf.string],
+            output_shapes=[[]],
+        )
+        dataset = tf.data.experimental.from_variant(shuffled, dataset.element_spec)
         offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
         # Skips before parsing and masking: reading bytes is cheap.
         return dataset.skip(offset).map(lambda record: (record, number))
@@ -313,35 +304,12 @@ def _endless_records(
     return passes.flat_map(one_pass)
 
 
-def _shuffle(
-    dataset: tf.data.Dataset, buffer_size: int, seed: tf.Tensor
-) -> tf.data.Dataset:
-    """Shuffles as a function of ``seed``, [2] int64.
-
-    ``Dataset.shuffle`` also depends on ``tf.random.set_seed``, and rejects seed 0.
-    """
-    variant = tf.raw_ops.ShuffleDataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        buffer_size=buffer_size,
-        # Two zeros would select a random seed.
-        seed=seed[0] + 1,
-        seed2=seed[1],
-        reshuffle_each_iteration=False,
-        output_types=[tf.string],
-        output_shapes=[[]],
-    )
-    return tf.data.experimental.from_variant(variant, dataset.element_spec)
-
-
 def _batch_maker(
     masking: Masking, sep_id: int, seed: int, mask_variants: int | None, batch_size: int
 ) -> Callable[..., dict[str, tf.Tensor]]:
     variants = tf.int64.max if mask_variants is None else mask_variants
     length = masking.max_seq_length
-    too_long = (
-        f"A record is longer than max_seq_length={length}. Use the max_seq_length that "
-        "the records were built with, or rebuild them."
-    )
+    too_long = f"a record is longer than max_seq_length={length}: raise it or rebuild"
 
     def filled(value: tf.Tensor) -> tf.Tensor:
         # Pads a short last batch with empty rows, so shapes stay static.
@@ -351,17 +319,14 @@ def _batch_maker(
 
     # Autograph would take half a second without an effect.
     @tf.autograph.experimental.do_not_convert
-    def make_batch(
-        step: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]
-    ) -> dict[str, tf.Tensor]:
+    def make_batch(step: tf.Tensor, rows: tuple) -> dict[str, tf.Tensor]:
         serialized, passes = rows
         # Hashes the bytes, so a record's mask does not depend on shard, order or batch.
         fingerprints = tf.strings.to_hash_bucket_fast(serialized, tf.int64.max)
         keys = row_keys(fingerprints, passes % variants, seed=seed)
         ids = parse_batch(serialized, masking.vocab_size)
         lengths = ids.row_lengths()
-        longest = tf.constant(length, lengths.dtype)
-        tf.debugging.assert_less_equal(lengths, longest, too_long)
+        tf.debugging.assert_less_equal(lengths, tf.cast(length, tf.int64), too_long)
         padded = ids.to_tensor(masking.pad_id, shape=[None, length])
         mask = tf.sequence_mask(lengths, length, tf.int32)
         batch = derive_inputs(padded, mask, sep_id)

@@ -19,10 +19,15 @@ from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
-_COUNTED_RECORDS = 200_000
 # Flags of the build, apart from casing, vocabulary and length.
-_OF_TEXT = ("corpus", "segmenting", "blank_lines_separate", "eval_fraction")
-_OF_TEXT += ("text_column",)
+_OF_BUILD = (
+    "data_dir",
+    "corpus",
+    "segmenting",
+    "blank_lines_separate",
+    "eval_fraction",
+    "text_column",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +47,13 @@ class PretrainingData:
 
     def naming_damage(self) -> contextlib.AbstractContextManager:
         """Raises ValueError with file and record if damaged records stop the block."""
-        both = (*self.train_files, *self.eval_files)
-        return pipeline.naming_damage(both, len(self.vocabulary))
+        files = (*self.train_files, *self.eval_files)
+        return pipeline.naming_damage(files, len(self.vocabulary))
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
         """Token counts of the first 200,000 training records, [V] int64."""
-        stream = tf.data.TFRecordDataset(self.train_files).take(_COUNTED_RECORDS)
+        stream = tf.data.TFRecordDataset(self.train_files).take(200_000)
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(
             lambda batch: pipeline.parse_batch(batch, size).flat_values
@@ -73,20 +78,18 @@ def built_data(
 
 
 def given_data(config: DataConfig, log: Log) -> PretrainingData:
-    """Finds existing records and their vocabulary.
+    """Finds existing records; held-out files and vocabulary default to their folders'.
 
-    Held-out files and vocabulary default to files in the folders of the records. The
-    casing of the config applies to records without a manifest.
+    The casing of the config applies to records without a manifest.
     """
     matches = pipeline.expand_files(config.records)
     train_files = pipeline.without_held_out(matches)
     if not train_files:
         raise UserError(
-            f"--records={','.join(config.records)} names held-out files only "
+            f"--records={','.join(config.records)}: only held-out files "
             "(eval-*.tfrecord); name the training files."
         )
-    folders = _folders(matches)
-    held_out = pipeline.HELD_OUT
+    folders, held_out = _folders(matches), pipeline.HELD_OUT
     if config.eval_records:
         eval_files = pipeline.expand_files(config.eval_records, in_folder=held_out)
     else:
@@ -101,14 +104,20 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
             manifests[folder] = records.read_manifest(folder)
         else:
             log(f"{folder} has no manifest: its records are not checked.")
-    for folder, manifest in manifests.items():
-        sha256 = manifest.vocabulary["sha256"]
-        longest, limit = manifest.settings["max_seq_length"], config.max_seq_length
-        if sha256 != vocabulary.sha256:
+    casing = {name: getattr(config, name) for name in CASING}
+    for number, (folder, manifest) in enumerate(manifests.items()):
+        stored = {name: manifest.settings[name] for name in CASING}
+        if number and stored != casing:
             raise UserError(
-                f"The records in {folder} were built with another vocabulary (sha256 "
-                f"{sha256[:12]}, not {vocabulary.sha256[:12]}): pass that one as "
-                "--vocab_file, or rebuild the records."
+                f"The records in {', '.join(manifests)} differ in lower_case or "
+                "strip_accents: rebuild them with one casing."
+            )
+        casing = stored
+        longest, limit = manifest.settings["max_seq_length"], config.max_seq_length
+        if manifest.vocabulary["sha256"] != vocabulary.sha256:
+            raise UserError(
+                f"The records in {folder} were built with another vocabulary: pass it "
+                "as --vocab_file, or rebuild the records."
             )
         if longest > limit:
             raise UserError(
@@ -120,31 +129,19 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
                 f"warning: the records in {folder} hold at most {longest} tokens: "
                 f"--max_seq_length={limit} only adds padding."
             )
-    casings = {
-        (manifest.settings["lower_case"], manifest.settings["strip_accents"])
-        for manifest in manifests.values()
-    }
-    if len(casings) > 1:
-        raise UserError(
-            f"The records in {', '.join(manifests)} differ in lower_case or "
-            "strip_accents: rebuild them with one casing."
-        )
-    casing = next(iter(casings), (config.lower_case, config.strip_accents))
-    for name, value in zip(CASING, casing, strict=True):
+    for name, value in casing.items():
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
-    built = [
-        {**each.settings, "corpus": each.corpus.get("sources")}
-        for each in manifests.values()
-    ]
     if config.vocab_size not in (DataConfig.vocab_size, len(vocabulary)):
         log(
             f"warning: --vocab_size={config.vocab_size} has no effect: the vocabulary "
             f"has {len(vocabulary)} tokens."
         )
-    if config.data_dir:
-        log("warning: --data_dir has no effect: --records are built already.")
-    for name in _OF_TEXT:
+    built = [
+        {**manifest.settings, "corpus": manifest.corpus.get("sources")}
+        for manifest in manifests.values()
+    ]
+    for name in _OF_BUILD:
         value = getattr(config, name)
         stored = [*value] if name == "corpus" else value
         is_default = value == getattr(DataConfig, name)
@@ -155,43 +152,38 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     if shared := [path for path in eval_files if paths.identity(path) in trained]:
         log(
             f"warning: {len(shared)} files are read for training and for evaluation, "
-            f"such as {min(shared)}: these are not scores of held-out text."
+            f"such as {min(shared)}: scores are not of held-out text."
         )
     if empty := [path for path in both if paths.size(path) == 0]:
         log(
             f"{len(empty)} of {len(both)} record files are empty (0 bytes, 0 records), "
             f"such as {empty[0]}"
         )
+    joined = _joined({f: manifests[f] for f in folders if f in manifests}, train_files)
     return PretrainingData(
-        vocabulary,
-        tuple(train_files),
-        tuple(eval_files),
-        _joined({f: manifests[f] for f in folders if f in manifests}, train_files),
-        *casing,
+        vocabulary, tuple(train_files), tuple(eval_files), joined, **casing
     )
 
 
 def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
     """Loads the vocabulary of the records folders or their parents."""
-    beside = {}
+    found = {}
     for folder in folders:
         for place in (folder, os.path.dirname(folder)):
             path = os.path.join(place, "vocab.txt")
             if paths.exists(path):
-                beside[path] = Vocabulary.load(path)
+                found[path] = Vocabulary.load(path)
                 break
-    if not beside:
+    if not found:
         raise UserError(
-            f"No vocabulary for the records in {folders[0]}: pass --vocab_file, the "
-            "vocabulary they were built with."
+            f"No vocabulary for the records in {folders[0]}: pass it as --vocab_file."
         )
-    first = next(iter(beside.values()))
-    if any(other.sha256 != first.sha256 for other in beside.values()):
+    if len({vocabulary.sha256 for vocabulary in found.values()}) > 1:
         raise UserError(
-            f"The records were built with different vocabularies, {', '.join(beside)}: "
+            f"The records were built with different vocabularies, {', '.join(found)}: "
             "train on one of the folders, or rebuild them with one --vocab_file."
         )
-    return first
+    return next(iter(found.values()))
 
 
 def _folders(files: Sequence[str]) -> list[str]:
@@ -201,10 +193,7 @@ def _folders(files: Sequence[str]) -> list[str]:
 def _joined(
     manifests: Mapping[str, records.Manifest], train_files: Sequence[str]
 ) -> records.Manifest | None:
-    """Joins counts of all folders and shards of the files; keeps the first settings.
-
-    Returns None if a file is in no manifest: counts would cover only some records.
-    """
+    """Joins manifests; None if a file is in none, since counts would be of a part."""
     used = {(os.path.dirname(path) or ".", Path(path).name) for path in train_files}
     shards = {
         (folder, shard.name): shard

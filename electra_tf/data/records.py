@@ -1,18 +1,14 @@
 """TFRecord shards of examples, and their manifest.
 
-A record has unpadded ``input_ids`` only; the input pipeline derives input mask and
-segment ids, and masks tokens. Shards of the original builder (``input_ids``,
-``input_mask`` and ``segment_ids`` of fixed length) are also readable.
-
-The writer reproduces ``tf.io.TFRecordWriter`` without TensorFlow. Its import takes ten
-times as long as the start of a worker process.
+A record has unpadded ``input_ids`` only. The writer reproduces
+``tf.io.TFRecordWriter`` without TensorFlow, whose import takes ten times as long as the
+start of a worker process.
 """
 
 import dataclasses
 import functools
 import itertools
 import os
-import struct
 import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -48,7 +44,6 @@ class Manifest:
         vocabulary: ``size``, ``sha256``, names and ids of the special tokens.
         corpus: ``sources``; counts of documents, lines, characters, [UNK] in the
             training split, and dropped documents by ``selection.REASONS``.
-        eval: held-out shards; may be empty.
 
     Examples:
         >>> sum(shard.records for shard in manifest.train) > 0
@@ -78,15 +73,14 @@ class Manifest:
         files.write_json(path, dataclasses.asdict(self), sort_keys=True)
 
 
-_SHARD = typing.get_type_hints(Shard)
+_SHARDS = [typing.get_type_hints(Shard)]
 _FIVE = tuple[int, int, int, int, int]
 _SHAPE = {
-    "format_version": int,
     "settings": {"max_seq_length": int, "lower_case": bool, "strip_accents": bool},
     "vocabulary": {"size": int, "sha256": str, "special_ids": _FIVE},
     "corpus": dict[str, int | list],
-    "train": [_SHARD],
-    "eval": [_SHARD],
+    "train": _SHARDS,
+    "eval": _SHARDS,
 }
 
 
@@ -101,7 +95,8 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     """
     path = os.path.join(folder, MANIFEST)
     try:
-        text = paths.read_bytes(path).decode("utf-8")
+        with paths.open_bytes(path) as file:
+            text = file.read().decode("utf-8")
     except FileNotFoundError as error:
         raise UserError(
             f"{path} does not exist: no records were built here, or the build was "
@@ -110,10 +105,8 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     content = files.parse_json(text, f"{path} is damaged", {"format_version": int})
-    if content["format_version"] > FORMAT_VERSION:
-        raise UserError(
-            f"{path}: format {content['format_version']} is newer than this library"
-        )
+    if (version := content["format_version"]) > FORMAT_VERSION:
+        raise UserError(f"{path}: format {version} is newer than this library")
     files.check_shape(content, _SHAPE, f"{path} is damaged")
     try:
         for split in ("train", "eval"):
@@ -128,13 +121,13 @@ def verify(folder: files.AnyPath) -> Manifest:
     manifest = read_manifest(folder)
     for shard in (*manifest.train, *manifest.eval):
         path = os.path.join(folder, shard.name)
+        again = "Copy the folder or build it again."
         if not paths.is_file(path):
-            problem = "missing"
-        elif (size := paths.size(path)) != shard.size:
-            problem = f"has {size} bytes, the manifest lists {shard.size}"
-        else:
-            continue
-        raise UserError(f"{path}: {problem}. Copy the folder or build it again.")
+            raise UserError(f"{path}: missing. {again}")
+        if (size := paths.size(path)) != shard.size:
+            raise UserError(
+                f"{path}: has {size} bytes, the manifest lists {shard.size}. {again}"
+            )
     return manifest
 
 
@@ -169,11 +162,9 @@ def _framed(examples: Sequence[Sequence[int]]) -> bytes:
     ends = np.cumsum(sizes)[np.cumsum([len(example) for example in examples]) - 1]
     ids, ends = ids.tobytes(), [0, *ends.tolist()]
     records = [_head(b - a) + ids[a:b] for a, b in itertools.pairwise(ends)]
-    checksums = _masked_crcs(records).tobytes()
     frames = []
-    for number, record in enumerate(records):
-        checksum = checksums[4 * number : 4 * number + 4]
-        frames += _before_record(len(record)), record, checksum
+    for record, checksum in zip(records, _masked_crcs(records), strict=True):
+        frames += _before_record(len(record)), record, checksum.tobytes()
     return b"".join(frames)
 
 
@@ -202,7 +193,7 @@ def _head(size: int) -> bytes:
 @functools.lru_cache(10_000)
 def _before_record(size: int) -> bytes:
     """Returns the TFRecord header of a record: its size and a checksum."""
-    length = struct.pack("<Q", size)
+    length = size.to_bytes(8, "little")
     return length + _masked_crcs([length]).tobytes()
 
 
@@ -260,7 +251,7 @@ for _ in range(8):
 def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
     """Computes the masked CRC-32C of each record, [N] uint32.
 
-    Vectorized over records: processes all first bytes, then all second bytes, ...
+    Processes the first bytes of all records, then all second bytes, ...
     """
     data = np.frombuffer(b"".join(records), np.uint8)
     sizes = np.array([len(record) for record in records])

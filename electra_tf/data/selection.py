@@ -11,24 +11,20 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
 from unicodedata import category
 
 import numpy as np
 
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data.corpora import Document, open_corpus
-from electra_tf.errors import UserError
 
 # Reasons to drop a document; a verdict is an index of this tuple.
 REASONS = ("kept", "too_short", "duplicate", "near_duplicate", "contaminated")
 KEPT = 0
 HASHES = 128
 _WORDS_IN_A_SHINGLE = 5
-# Brown et al., 2020 (GPT-3), appendix C.
-_WORDS_OF_AN_OVERLAP = 13
+_WORDS_OF_AN_OVERLAP = 13  # Brown et al., 2020 (GPT-3), appendix C.
 _WORDS_AT_ONCE = 4096
-_RECALL = 0.99
 # Scripts without spaces: each character is a word.
 _ALONE = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -38,20 +34,15 @@ _MARKS = "".join(c for c in map(chr, range(0x300, 0x1C00)) if category(c)[0] == 
 _WORD = re.compile(f"[{_ALONE}]|(?:[^\\W{_ALONE}]|[{_MARKS}])+")
 
 
-class Facts(NamedTuple):
-    """64-bit hash of the text, number of lines and of characters in them."""
-
-    hash: int
-    lines: int
-    characters: int
+def text_hash(document: Document) -> int:
+    """Computes a 64-bit hash of the text."""
+    text = "\n".join(document).encode("utf-8")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
-def facts(document: Document) -> Facts:
-    """Computes the facts of a document."""
-    text = "\n".join(document)
-    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
-    lines = len(document)
-    return Facts(int.from_bytes(digest, "big"), lines, len(text) - lines + 1)
+def characters(document: Document) -> int:
+    """Returns the number of characters of the lines, without line breaks."""
+    return sum(map(len, document))
 
 
 class Reader:
@@ -61,13 +52,8 @@ class Reader:
         self._settings = settings
         self._min_hash = None
         if settings.dedup == "near":
-            try:
-                from datasketch import MinHash
-            except ImportError as error:
-                raise UserError(
-                    "--dedup=near needs the package datasketch: pip install "
-                    "'datasketch>=2,<3'."
-                ) from error
+            from datasketch import MinHash
+
             self._min_hash = MinHash(HASHES, seed=1, hashfunc=zlib.crc32)
 
     @functools.cached_property
@@ -76,18 +62,19 @@ class Reader:
         hashes: set[bytes] = set()
         for source in open_corpus(self._settings.decontaminate, text_column=None):
             for document in source.documents():
-                hashes.update(_overlap_hashes(document))
-                for line in document:
-                    hashes.update(_overlap_hashes([line]))
+                for part in (document, *([line] for line in document)):
+                    hashes.update(_overlap_hashes(part))
         return frozenset(hashes)
 
     def __call__(self, document: Document) -> tuple[int, int, np.ndarray]:
-        """Returns hash, verdict of the filters, and signature.
-
-        The signature is [128] uint32, or [0] without near-duplicate removal.
-        """
-        about = facts(document)
-        verdict = REASONS.index(self._reason(document, about))
+        """Returns hash, verdict, and signature: [128] uint32, or [0] if not needed."""
+        verdict = KEPT
+        if characters(document) < self._settings.min_characters:
+            verdict = REASONS.index("too_short")
+        elif self._settings.decontaminate and not self._evaluation.isdisjoint(
+            _overlap_hashes(document)
+        ):
+            verdict = REASONS.index("contaminated")
         signature = np.zeros(HASHES if self._min_hash else 0, np.uint32)
         if self._min_hash and verdict == KEPT:
             # Copying the permutations is faster than drawing them.
@@ -95,16 +82,7 @@ class Reader:
             while some := list(itertools.islice(waiting, _WORDS_AT_ONCE)):
                 minimum.update_batch(some)
             signature = minimum.hashvalues
-        return about.hash, verdict, signature
-
-    def _reason(self, document: Document, about: Facts) -> str:
-        if about.characters < self._settings.min_characters:
-            return "too_short"
-        if self._settings.decontaminate and not self._evaluation.isdisjoint(
-            _overlap_hashes(document)
-        ):
-            return "contaminated"
-        return "kept"
+        return text_hash(document), verdict, signature
 
 
 def _overlap_hashes(document: Document) -> Iterator[bytes]:
@@ -132,11 +110,10 @@ def shingles(document: Document, size: int = _WORDS_IN_A_SHINGLE) -> Iterator[by
 
 def rows_in_a_band(similarity: float) -> int:
     """Returns the largest rows per LSH band with 99 % recall at ``similarity``."""
-    return max(
-        rows
-        for rows in range(1, HASHES + 1)
-        if rows == 1 or 1 - (1 - similarity**rows) ** (HASHES // rows) >= _RECALL
-    )
+    rows = HASHES
+    while rows > 1 and 1 - (1 - similarity**rows) ** (HASHES // rows) < 0.99:
+        rows -= 1
+    return rows
 
 
 def judge(
@@ -147,10 +124,9 @@ def judge(
 ) -> np.ndarray:
     """Deduplicates the D documents of a corpus; returns verdicts, [D] uint8.
 
-    Documents with an equal band of the signature share a bucket. A document is a near
-    duplicate if its signature is similar to the first one in a bucket. ``hashes``, [D]
-    uint64, ``verdicts``, [D] uint8, and ``signatures``, [D, 128] uint32, are results of
-    a ``Reader``. Signatures are [0, 128] without near-duplicate removal.
+    Takes the results of a ``Reader``. Documents with an equal band of the signature
+    share a bucket. A document is a near duplicate if its signature is similar to the
+    first one in a bucket. Signatures are [0, 128] without near-duplicate removal.
     """
     verdicts = verdicts.copy()
     if settings.dedup in ("exact", "near"):

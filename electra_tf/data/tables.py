@@ -1,8 +1,7 @@
-"""Streaming readers of tables: CSV, TSV, JSON Lines and Parquet.
+"""Streaming readers of tables: CSV (RFC 4180), TSV (no quoting), JSON Lines, Parquet.
 
-CSV follows RFC 4180 (quotes, line breaks in quotes). TSV has no quoting. JSON Lines
-have one object per line. Readers yield the line number and the cells of each row by
-column name, and raise ValueError with the line if a row is invalid.
+Readers yield the line number and the cells of each row by column name, and raise
+ValueError with the line if a row is invalid.
 """
 
 import csv
@@ -19,7 +18,6 @@ from electra_tf.errors import UserError
 csv.field_size_limit(max(1 << 24, csv.field_size_limit()))
 Rows = Iterator[tuple[int, dict[str, Any]]]
 _SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
-_ROWS_AT_ONCE = 1024
 
 
 def csv_rows(lines: Iterable[str], path: str) -> Rows:
@@ -30,22 +28,20 @@ def csv_rows(lines: Iterable[str], path: str) -> Rows:
     _require_separator([first.rstrip("\r\n")] if "," not in first else [], path)
     reader = csv.reader(itertools.chain([first], lines), strict=True)
     try:
-        header = _checked_header(next(reader, []), path)
-        for cells in filter(None, reader):
-            yield reader.line_num, _named(header, cells, reader.line_num, path)
+        rows = ((reader.line_num, cells) for cells in reader if cells)
+        yield from _named(rows, path)
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num}: {error}.") from error
 
 
 def tsv_rows(lines: Iterable[str], path: str) -> Rows:
     """Reads TSV."""
-    header: list[str] | None = None
-    for number, line in enumerate(lines, 1):
-        cells = line.removesuffix("\n").removesuffix("\r").split("\t")
-        if header is None:
-            header = _checked_header(cells, path)
-        elif cells[1:] or line.strip():
-            yield number, _named(header, cells, number, path)
+    rows = (
+        (number, line.removesuffix("\n").removesuffix("\r").split("\t"))
+        for number, line in enumerate(lines, 1)
+        if "\t" in line or line.strip()
+    )
+    yield from _named(rows, path)
 
 
 def _require_separator(header: list[str], path: str) -> None:
@@ -53,44 +49,38 @@ def _require_separator(header: list[str], path: str) -> None:
     for separator, name in _SEPARATORS.items():
         if len(header) == 1 and separator in header[0]:
             raise UserError(
-                f"{path}: the header {header[0]!r} seems to be separated by {name}s, "
-                "but .csv files are read as separated by commas, .tsv files by tabs. "
-                "Save it as .csv, such as with pandas: read_csv(path, "
-                f"sep={separator!r}).to_csv('new.csv', index=False)."
+                f"{path}: the header {header[0]!r} seems to be separated by {name}s. "
+                "Save it as .csv, separated by commas, or .tsv, by tabs."
             )
 
 
-def _checked_header(header: list[str], path: str) -> list[str]:
-    _require_separator(header, path)
-    if doubled := {name for name in header if header.count(name) > 1}:
-        raise UserError(f"{path}: the header names {sorted(doubled)} twice.")
-    return header
-
-
-def _named(header: list[str], cells: list[str], line: int, path: str) -> dict[str, str]:
-    if len(cells) != len(header):
-        raise UserError(
-            f"{path}, line {line}: {len(cells)} cells, but the header has "
-            f"{len(header)} columns ({listed(header)}). A text that holds the "
-            "separator must be quoted (CSV), or use JSON Lines."
-        )
-    return dict(zip(header, cells, strict=True))
+def _named(rows: Iterable[tuple[int, list[str]]], path: str) -> Rows:
+    """Names the cells of rows by the header, the first row."""
+    header: list[str] = []
+    for line, cells in rows:
+        if not header:
+            _require_separator(cells, path)
+            header = cells
+            if doubled := {name for name in header if header.count(name) > 1}:
+                raise UserError(f"{path}: the header names {sorted(doubled)} twice.")
+            continue
+        if len(cells) != len(header):
+            raise UserError(
+                f"{path}, line {line}: {len(cells)} cells, but the header has "
+                f"{len(header)} columns ({listed(header)}): quote the separator in "
+                "texts (CSV), or use JSON Lines."
+            )
+        yield line, dict(zip(header, cells, strict=True))
 
 
 def json_rows(lines: Iterable[str], path: str) -> Rows:
-    """Reads JSON Lines; skips blank lines.
-
-    A line ends with a line feed only, since strings may contain U+2028.
-    """
+    """Reads JSON Lines; skips blank lines."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         row = files.parse_json(line, f"{path}, line {number}")
         if not isinstance(row, dict):
-            raise UserError(
-                f"{path}, line {number}: each line must be a JSON object such as "
-                '{"text": "...", "label": "..."}.'
-            )
+            raise UserError(f"{path}, line {number}: must be a JSON object")
         yield number, row
 
 
@@ -112,7 +102,7 @@ def parquet_rows(file: BinaryIO, path: str, column: str | None = None) -> Rows:
             file = io.BytesIO(file.read())
         table = parquet.ParquetFile(file)
         columns = [column] if column in table.schema_arrow.names else None
-        batches = table.iter_batches(_ROWS_AT_ONCE, columns=columns)
+        batches = table.iter_batches(1024, columns=columns)
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
         yield from enumerate(rows, 1)
     # Arrow does not check whether strings are UTF-8.
@@ -130,18 +120,18 @@ def listed(names: Sequence[str]) -> str:
 def load_passive() -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
     """Returns English sentences and their voices, for training and for evaluation.
 
-    Each of the two is (texts, labels), with the labels "active" and "passive". The
-    sentences are from UD English EWT, CC BY-SA 4.0; see ``samples/passive/README.md``.
+    Each of the two is (texts, labels). The sentences are from UD English EWT, CC BY-SA
+    4.0; see ``samples/passive/README.md``.
 
     Examples:
         >>> (texts, labels), dev = et.data.load_passive()
         >>> len(texts), len(dev[0]), sorted(set(labels))
         (1266, 316, ['active', 'passive'])
     """
-    folder = Path(__file__).parent.parent / "samples" / "passive"
     splits = []
-    for path in (folder / "train.csv", folder / "dev.csv"):
+    for name in ("train.csv", "dev.csv"):
+        path = Path(__file__).parent.parent / "samples" / "passive" / name
         with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for _, row in csv_rows(file, str(path))]
-        splits.append(tuple([row[name] for row in rows] for name in ("text", "label")))
+            rows = list(csv.DictReader(file))
+        splits.append(([row["text"] for row in rows], [row["label"] for row in rows]))
     return tuple(splits)

@@ -20,10 +20,7 @@ _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def string_tensor(texts: Iterable[str]) -> tf.Tensor:
-    """Returns texts as a string tensor.
-
-    U+FFFD replaces lone surrogates, which UTF-8 cannot encode: words and offsets stay.
-    """
+    """Returns texts as a string tensor; U+FFFD replaces lone surrogates."""
     valid = [_LONE_SURROGATES.sub("\ufffd", text).encode() for text in texts]
     return tf.constant(valid, tf.string)
 
@@ -31,19 +28,10 @@ def string_tensor(texts: Iterable[str]) -> tf.Tensor:
 class WordPiece(tf.Module):
     """BERT's tokenizer: clean, lower-case, strip accents, split, greedy longest match.
 
-    Normalizes text in the graph like Hugging Face's ``BertWordPieceTokenizer`` and the
-    original. Then splits with ``tensorflow_text.FastBertTokenizer``; its own
-    normalization differs (compatibility case folding).
-
-    Differences from ``BertWordPieceTokenizer``:
-
-    * Literal [MASK], [CLS], ... in the text are split at the brackets (as in the
-      original), not mapped to special tokens.
-    * Words become [UNK] above 200 characters (as in the original), not above 100.
-    * Final capital sigma becomes a final small sigma (as in the original).
-    * About 760 of 282,000 code points (380 combining marks) differ, because they are
-      newer than the Unicode version of TensorFlow's regular expressions.
-    * Invalid UTF-8 bytes are dropped, not rejected.
+    Splits with ``tensorflow_text.FastBertTokenizer``, but normalizes the text itself,
+    because its own normalization (compatibility case folding) differs.
+    ``docs/fidelity.md`` lists the differences from Hugging Face's
+    ``BertWordPieceTokenizer``.
 
     Works under ``tf.function``, in ``tf.data.Dataset.map`` (on batches) and in an
     exported model; import ``tensorflow_text`` before loading the SavedModel.
@@ -99,9 +87,9 @@ class WordPiece(tf.Module):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Tokenizes valid UTF-8 texts; returns ids, starts and ends of the pieces.
 
-        All are [N, None] int32, ragged. Offsets count Unicode code points of the text
-        before normalization; ends are exclusive. Characters that normalization deletes,
-        such as combining accents, belong to the previous piece.
+        All are [N, None] int32. Offsets count Unicode code points of the text before
+        normalization; ends are exclusive. Characters that normalization deletes, such
+        as combining accents, belong to the previous piece.
         """
         normalized = self.normalize(texts)
         ids, starts, ends = self._split.tokenize_with_offsets(normalized)
@@ -123,8 +111,7 @@ class WordPiece(tf.Module):
             character = tf.searchsorted(after, byte, "right", tf.int64)
             return tf.cast(character - tf.gather(first_character, row), tf.int32)
 
-        # If a piece ends inside a decomposed character, such as a Korean syllable, it
-        # includes the whole character.
+        # A piece includes the decomposed character in which it ends (Korean).
         end = tf.maximum(holder(ends - 1) + 1, holder(ends))
         count = tf.cast(characters.row_lengths(), tf.int32)
         end = tf.minimum(end, tf.gather(count, row))
@@ -135,8 +122,7 @@ class WordPiece(tf.Module):
     ) -> list[tf.RaggedTensor]:
         """Replaces words that are too long with one [UNK].
 
-        ``others`` are values per piece, each with a reduction over the pieces of a
-        word, such as ``tf.math.segment_max``.
+        ``others`` are values per piece, each with a reduction over a word's pieces.
         """
         pieces = ids.flat_values
         is_first = ~tf.gather(tf.constant(self._is_inside), pieces)
@@ -152,12 +138,8 @@ class WordPiece(tf.Module):
             whole = tf.gather(of_word(other.flat_values, word), word)
             columns.append(tf.where(is_long, whole, other.flat_values))
         # Validation would take more ops than the rest of this method.
-        return [
-            tf.RaggedTensor.from_row_splits(
-                tf.gather(x, chosen), splits, validate=False
-            )
-            for x in columns
-        ]
+        make = functools.partial(tf.RaggedTensor.from_row_splits, validate=False)
+        return [make(tf.gather(column, chosen), splits) for column in columns]
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """Normalizes the text before splitting: [N] string to [N] string."""
@@ -184,8 +166,7 @@ class WordPiece(tf.Module):
             return texts
         if self.strip_accents:
             # Decomposition sorts the marks of a letter in quadratic time. So a joiner,
-            # which is deleted with the marks, splits long runs, as in Unicode's
-            # Stream-Safe Text Format (UAX 15), which allows 30 marks.
+            # which is deleted with the marks, splits long runs (UAX 15, Stream-Safe).
             texts = tf.strings.regex_replace(texts, _MANY_MARKS, "\\1\u034f")
             texts = tf_text.normalize_utf8(texts, "NFD")
             texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
@@ -201,18 +182,14 @@ class WordPiece(tf.Module):
         """Tokenizes in batches; returns the int32 ids of each text."""
         rows = []
         for start in range(0, len(texts), _BATCH):
-            batch = self._tokenize(
-                tf.constant(texts[start : start + _BATCH], tf.string)
-            )
+            strings = tf.constant(texts[start : start + _BATCH], tf.string)
+            batch = self._tokenize(strings)
             ids, splits = batch.values.numpy(), batch.row_splits.numpy().tolist()
             rows += [ids[a:b] for a, b in itertools.pairwise(splits)]
         return rows
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Joins the pieces to readable text, with special tokens, without padding.
-
-        Does not restore spaces, case and accents of the original text.
-        """
+        """Joins the pieces to readable text, with special tokens, without padding."""
         tokens, pad = self.vocabulary.tokens, self.vocabulary.pad_id
         text = " ".join(tokens[index] for index in ids if index != pad)
         # An example may start inside a word: do not join its piece to [CLS].

@@ -1,15 +1,13 @@
 """Units of a records build: parts of the corpus that become one shard each.
 
 The examples of a unit depend on the settings, the seed and its index only. So any
-process can build a unit, and a resumed build skips finished units. Units are built in
-local processes or with Apache Beam.
+process can build a unit, and a resumed build skips finished units.
 """
 
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import importlib.util
 import itertools
 import random
 import re
@@ -26,8 +24,8 @@ from electra_tf.data import selection
 from electra_tf.data.corpora import Document, Source
 from electra_tf.data.documents import ExampleBuilder
 from electra_tf.data.pools import cores, pool
-from electra_tf.data.records import Shard, write_shard
-from electra_tf.data.selection import facts
+from electra_tf.data.records import write_shard
+from electra_tf.data.selection import characters, text_hash
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.data.words import WordTable
 from electra_tf.errors import UserError
@@ -76,13 +74,6 @@ class Job:
     def file(self, unit: Unit, suffix: str) -> Path:
         return Path(self.folder, f"unit-{unit.index:05d}.{suffix}")
 
-    def result(self, unit: Unit) -> dict[str, Any]:
-        """Reads the counts and shards of a finished unit; an empty shard is None."""
-        content = files.read_json(self.file(unit, BUILD))
-        for split in SPLITS:
-            content[split] = content[split] and Shard(**content[split])
-        return content
-
 
 def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
     """Splits and groups sources into units of at most about ``max_bytes``."""
@@ -105,17 +96,16 @@ def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
 def hold_out(documents: Iterable[Document], fraction: float) -> range:
     """Returns the range of hashes of held-out documents, about ``fraction`` of all.
 
-    The split depends on the text only, so copies of held-out documents are not in the
-    training split. Reads until both splits have documents and the held-out share of the
-    characters is at most the larger of ``2 * fraction`` and 5 %. If the corpus ends
-    first, holds out one document and its copies, of at most the larger of ``fraction``
-    and 5 %.
+    So copies of held-out documents are held out, too. Reads until both splits have
+    documents and the held-out share of the characters is at most the larger of ``2 *
+    fraction`` and 5 %. If the corpus ends first, holds out one document and its copies,
+    of at most the larger of ``fraction`` and 5 %.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
     total = below = 0
     for document in documents:
-        value, _, size = facts(document)
+        value, size = text_hash(document), characters(document)
         sizes[value] += size
         total += size
         below += size if value < bound else 0
@@ -123,9 +113,7 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
         if bound == 0 or (0 < below < total and below <= most):
             return range(bound)
     if not sizes:
-        raise UserError(
-            "the corpus is empty: no document has text and passes the filters"
-        )
+        raise UserError("the corpus is empty: no document passes the filters")
     most = max(fraction, _MOST_HELD_OUT) * total
     fitting = [value for value, size in sizes.items() if size <= most and size < total]
     return range(min(fitting), min(fitting) + 1) if fitting else range(0)
@@ -165,10 +153,10 @@ class Worker:
 
     def run(self, step: str, unit: Unit) -> int:
         """Runs ``READ`` or ``BUILD`` of a unit; returns the number of documents."""
-        return self.read(unit) if step == READ else self.build(unit)
+        return self._read(unit) if step == READ else self._build(unit)
 
-    def read(self, unit: Unit) -> int:
-        """Writes hashes, verdicts and signatures; returns the number of documents."""
+    def _read(self, unit: Unit) -> int:
+        """Writes hashes, verdicts and signatures."""
         rows = [self._reader(document) for document in unit.documents()]
         hashes, verdicts, signatures = zip(*rows, strict=True) if rows else ((),) * 3
         with files.open_new(self._job.file(unit, READ), "wb") as file:
@@ -180,9 +168,10 @@ class Worker:
             )
         return len(rows)
 
-    def build(self, unit: Unit) -> int:
-        """Writes shards and result; returns the number of documents."""
+    def _build(self, unit: Unit) -> int:
+        """Writes shards and result."""
         job = self._job
+        rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
         # One builder per split: examples must not mix held-out and training text.
         builders = {
             split: ExampleBuilder(
@@ -194,8 +183,7 @@ class Worker:
             )
             for split in SPLITS
         }
-        rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-        number = lines = characters = 0
+        counts = dict.fromkeys(("documents", "lines", "characters"), 0)
         documents, dropped = unit.documents(), {}
         if job.settings.filters:
             verdicts = np.load(job.file(unit, _VERDICTS))
@@ -203,12 +191,11 @@ class Worker:
             reasons = (selection.REASONS[v] for v in verdicts if v != selection.KEPT)
             dropped = collections.Counter(reasons)
         for document in documents:
-            about = facts(document)
-            split = "eval" if about.hash in job.held_out else "train"
+            split = "eval" if text_hash(document) in job.held_out else "train"
             rows[split] += builders[split].build([self._tokenizer.encode(document)])
-            number += 1
-            lines += about.lines
-            characters += about.lines + about.characters
+            counts["documents"] += 1
+            counts["lines"] += len(document)
+            counts["characters"] += characters(document) + len(document)
         shards: dict[str, Any] = dict.fromkeys(SPLITS)
         for split, examples in rows.items():
             job.rng(unit, f"shuffle {split}").shuffle(examples)
@@ -216,16 +203,10 @@ class Worker:
                 path = job.file(unit, f"{split}.tfrecord")
                 shards[split] = dataclasses.asdict(write_shard(path, examples))
         unk = job.vocabulary.unk_id
-        result = {
-            "documents": number,
-            "lines": lines,
-            "characters": characters,
-            **shards,
-            "unknown": sum(int((row == unk).sum()) for row in rows["train"]),
-            "dropped": dropped,
-        }
+        unknown = sum(int((row == unk).sum()) for row in rows["train"])
+        result = {**counts, **shards, "unknown": unknown, "dropped": dropped}
         files.write_json(job.file(unit, BUILD), result)
-        return number
+        return counts["documents"]
 
 
 def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
@@ -237,8 +218,7 @@ def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
         _run_beam(step, job, left)
     elif left:
         size = sum(unit.size for unit in left)
-        useful = 1 + size // _BYTES_WORTH_A_PROCESS
-        workers = min(cores(), useful, len(left))
+        workers = min(cores(), 1 + size // _BYTES_WORTH_A_PROCESS, len(left))
         # Only standard error has a progress line that overwrites itself.
         plain = None if log is cli.note else log
         progress = cli.Progress(size, unit="B", scale=True, log=plain)
@@ -267,8 +247,8 @@ def _run_units(
                 yield futures[future], future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
             raise OSError(
-                "a worker process died, perhaps for lack of memory. Run the same "
-                "command on fewer cores (taskset) to resume."
+                "a worker process died, perhaps for lack of memory. To resume, run the "
+                "same command on fewer cores (taskset)."
             ) from error
         except BaseException:
             # Otherwise the pool would build all queued units before it exits.
@@ -276,35 +256,25 @@ def _run_units(
             raise
 
 
-_worker: list[Worker] = []
+_worker: Worker
 
 
 def _start(job: Job) -> None:
-    _worker[:] = [Worker(job)]
+    global _worker
+    _worker = Worker(job)
 
 
 def _run(step: str, unit: Unit) -> int:
-    return _worker[0].run(step, unit)
-
-
-def require_beam() -> None:
-    """Raises ValueError if Apache Beam is not installed."""
-    if importlib.util.find_spec("apache_beam") is None:
-        raise UserError(
-            "--beam needs the package apache-beam: pip install 'apache-beam>=2.77,<3'"
-        )
+    return _worker.run(step, unit)
 
 
 def _run_beam(step: str, job: Job, units: Sequence[Unit]) -> None:
     """Runs a step on units in a Beam pipeline with one unit per element.
 
-    All workers must share ``job.folder``. File writes are atomic and deterministic, so
-    bundles can be retried or run twice concurrently.
+    File writes are atomic and deterministic, so bundles can be retried or run twice.
     """
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
-
-    flags = job.settings.beam
 
     class Work(beam.DoFn):
         def setup(self) -> None:
@@ -315,6 +285,7 @@ def _run_beam(step: str, job: Job, units: Sequence[Unit]) -> None:
             for unit in element[1]:
                 documents.inc(self._worker.run(step, unit))
 
+    flags = job.settings.beam
     try:
         with beam.Pipeline(options=PipelineOptions(shlex.split(flags))) as pipeline:
             _ = (
@@ -328,5 +299,4 @@ def _run_beam(step: str, job: Job, units: Sequence[Unit]) -> None:
         # The class depends on the runner; the last line of a trace is the cause.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         causes = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
-        message = f"the pipeline of --beam={flags} failed: {causes[-1]}"
-        raise UserError(message) from error
+        raise UserError(f"--beam={flags} failed: {causes[-1]}") from error

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import os
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -15,18 +14,13 @@ from electra_tf import files
 from electra_tf.data import paths
 from electra_tf.errors import UserError
 
-# Largest share of the text's characters outside the default alphabet.
-_MISSING_CHARACTERS = 0.001
-# Minimum count of characters and of merged pairs.
-_MIN_FREQUENCY = 2
+_MIN_FREQUENCY = 2  # Of characters and of merged pairs.
 # The original's limit in characters; longer words become [UNK].
 MAX_WORD_LENGTH = 200
 # Limit of ``tensorflow_text.FastBertTokenizer``, without a leading ##.
 _MAX_TOKEN_BYTES = 256
-_BYTES_PER_CHARACTER = 4
 _UNUSED = re.compile(r"\[unused\d+\]")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_SPECIAL = ("pad", "unk", "cls", "sep", "mask")
 
 
 def _id_of(name: str) -> functools.cached_property[int]:
@@ -57,16 +51,12 @@ class Vocabulary:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", tuple(self.tokens))
         if not self.tokens:
-            raise UserError(
-                "the vocabulary is empty (on cloud storage, check the upload)"
-            )
+            raise UserError("the vocabulary is empty")
         first: dict[str, int] = {}
         for number, token in enumerate(self.tokens, 1):
             if token in first:
-                raise UserError(
-                    f"token {token!r} occurs twice, on lines {first[token]} and "
-                    f"{number}"
-                )
+                lines = f"{first[token]} and {number}"
+                raise UserError(f"token {token!r} occurs twice, on lines {lines}")
             if problem := _problem(token):
                 raise UserError(f"token {number}, {token[:40]!r}, {problem}")
             first[token] = number
@@ -78,9 +68,7 @@ class Vocabulary:
             )
         others = first.keys() - set(self.special_tokens)
         if all(map(_UNUSED.fullmatch, others)):
-            raise UserError(
-                f"all tokens are special or unused: every word would be {self.unk}."
-            )
+            raise UserError("all tokens are special or unused")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -93,7 +81,8 @@ class Vocabulary:
     @property
     def names(self) -> dict[str, str]:
         """Names of the special tokens, by constructor argument."""
-        return {name: getattr(self, name) for name in _SPECIAL}
+        names = ("pad", "unk", "cls", "sep", "mask")
+        return {name: getattr(self, name) for name in names}
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
@@ -116,20 +105,15 @@ class Vocabulary:
         """Reads a UTF-8 file with one token per line; strips trailing spaces.
 
         ``names`` renames special tokens, such as ``mask="<mask>"``. Raises
-        ``ValueError`` if the file is not UTF-8 or does not have one token per line.
+        ``ValueError`` if the file is not a vocabulary.
         """
         if paths.is_folder(path):
-            raise UserError(
-                f"{path} is a folder: name the vocabulary file in it, such as "
-                f"{os.path.join(path, 'vocab.txt')}."
-            )
+            raise UserError(f"{path} is a folder: name a file, such as its vocab.txt")
         try:
-            text = paths.read_bytes(path).decode("utf-8-sig")
+            with paths.open_bytes(path) as file:
+                text = file.read().decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path}: not UTF-8 at byte {error.start}. A vocabulary is a text file "
-                "with one token per line."
-            ) from error
+            raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
         lines = [line.rstrip(" \t\r") for line in text.split("\n")]
         while lines and not lines[-1]:
             lines.pop()
@@ -152,19 +136,13 @@ def _problem(token: str) -> str:
     if not token:
         return "is empty"
     if not {" ", "\t", "\n", "\r", "\0"}.isdisjoint(token):
-        return (
-            "has a space, a line break or a zero byte. Give a vocab.txt with one token "
-            "per line, not a SentencePiece, JSON or tokenizer file"
-        )
+        return "has a space, a line break or a zero byte: give one token per line"
     try:
         size = len(part.encode("utf-8"))
     except UnicodeEncodeError:
         return "has half of a surrogate pair, which UTF-8 cannot hold"
     if len(part) > MAX_WORD_LENGTH or size > _MAX_TOKEN_BYTES:
-        return (
-            f"is too long: at most {MAX_WORD_LENGTH} characters and "
-            f"{_MAX_TOKEN_BYTES} bytes can be tokenized"
-        )
+        return f"is too long (over {MAX_WORD_LENGTH} characters or 256 bytes)"
     return ""
 
 
@@ -177,24 +155,21 @@ def train_vocabulary(
 ) -> list[str]:
     """Trains a WordPiece vocabulary with Hugging Face ``tokenizers``.
 
-    The result is deterministic and does not depend on the order of the lines, because
-    the trainer starts from a sorted alphabet. Tokens have at most 64 characters. The
-    alphabet has the ``size // 16`` most frequent characters, between 64 and 1000. CJK
-    characters and punctuation join it until it covers 99.9 % of the text, up to half of
-    ``size``. Other characters become [UNK].
+    The result does not depend on the order of the lines, because the trainer starts
+    from a sorted alphabet. Tokens have at most 64 characters. The alphabet has the
+    ``size // 16`` most frequent characters, between 64 and 1000. CJK characters and
+    punctuation join it until it covers 99.9 % of the text, up to half of ``size``.
 
     Args:
         lines: text; read twice, so an iterator is copied to a list.
-        size: number of tokens; fewer if all pairs of the text are merged.
+        size: number of tokens; fewer if all pairs of the text are merged. Raises
+            ``ValueError`` if it is below the alphabet's.
         lower_case: lower-cases the text.
         strip_accents: removes accents if ``lower_case``.
 
     Returns:
         Special tokens, ``[PAD]`` first; characters, then characters inside words
         (``##x``), each in code point order; longer pieces in the order of merges.
-
-    Raises ``ValueError`` if the text is empty or one string, or ``size`` is below the
-    alphabet's.
 
     Examples:
         >>> lines = ["the cat sat on the mat", "the cat ran"] * 10
@@ -214,19 +189,15 @@ def train_vocabulary(
         lowercase=lower_case, strip_accents=lower_case and strip_accents
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    counts = _counted_characters(lines, tokenizer.normalizer)
-    alphabet = sorted(_alphabet(counts, size))
+    alphabet = sorted(_alphabet(lines, tokenizer.normalizer, size))
     inside = [f"##{part}" for part in alphabet if not _stands_alone(part)]
     fixed = [*SPECIAL_TOKENS, *alphabet, *inside]
     if not alphabet:
         raise UserError("cannot train a vocabulary: the text has no words")
     if size < len(fixed):
-        raise UserError(
-            f"vocabulary size {size} is too small: the special tokens and the "
-            f"{len(alphabet)} characters take {len(fixed)}. Raise the size."
-        )
-    # WordPieceTrainer is this trainer without a length limit. On text without spaces it
-    # would learn tokens that the tokenizer cannot load.
+        raise UserError(f"vocabulary size {size} is too small: it needs {len(fixed)}")
+    # WordPieceTrainer has no length limit: on text without spaces it would learn tokens
+    # that the tokenizer cannot load.
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=_MIN_FREQUENCY,
@@ -234,7 +205,7 @@ def train_vocabulary(
         initial_alphabet=alphabet,
         special_tokens=fixed,
         continuing_subword_prefix="##",
-        max_token_length=_MAX_TOKEN_BYTES // _BYTES_PER_CHARACTER,
+        max_token_length=_MAX_TOKEN_BYTES // 4,  # Bytes of a character.
         show_progress=False,
     )
     tokenizer.train_from_iterator(lines, trainer)
@@ -242,8 +213,7 @@ def train_vocabulary(
     return sorted(ids, key=ids.get)
 
 
-def _counted_characters(lines: Iterable[str], normalizer: Any) -> dict[str, int]:
-    """Counts characters of the normalized text, most frequent first."""
+def _alphabet(lines: Iterable[str], normalizer: Any, size: int) -> list[str]:
     raw = collections.Counter(itertools.chain.from_iterable(lines))
     counts: collections.Counter[str] = collections.Counter()
     for character, count in raw.items():
@@ -251,16 +221,12 @@ def _counted_characters(lines: Iterable[str], normalizer: Any) -> dict[str, int]
             if not part.isspace():
                 counts[part] += count
     order = sorted(counts, key=lambda part: (-counts[part], part))
-    return {part: counts[part] for part in order if counts[part] >= _MIN_FREQUENCY}
-
-
-def _alphabet(counts: dict[str, int], size: int) -> list[str]:
-    order = list(counts)
+    order = [part for part in order if counts[part] >= _MIN_FREQUENCY]
     limit = min(1000, max(64, size // 16))
     alphabet, others = order[:limit], filter(_stands_alone, order[limit:])
     tokens = sum(1 if _stands_alone(part) else 2 for part in alphabet)
     missing = sum(counts[part] for part in order[limit:])
-    allowed = _MISSING_CHARACTERS * sum(counts.values())
+    allowed = 0.001 * sum(counts[part] for part in order)
     for part in itertools.islice(others, max(0, size // 2 - tokens)):
         if missing <= allowed:
             break

@@ -18,8 +18,7 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _MAX_ENTRIES = 1 << 19
 _MAX_CHARACTERS = 50  # Longest cached string: Chinese lines have no spaces.
-# Bounds of the text in memory.
-_LINES_AT_ONCE, _CHARACTERS_AT_ONCE = 1 << 12, 1 << 19
+_CHARACTERS_AT_ONCE = 1 << 19  # Bounds the text in memory.
 _DELETED = ("Cc", "Cf", "Co")
 # Control characters that BERT deletes and ``str.split`` treats as spaces.
 _NO_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
@@ -39,8 +38,8 @@ _COMPLETE = re.compile(
 class WordTable(dict[str, bytes]):
     """Tokenizes lines like `WordPiece`; caches the int32 ids of strings.
 
-    Unicode tables of Python and TensorFlow can differ for recent characters. Strings
-    with such characters are passed to a `WordPiece`, which imports TensorFlow.
+    Unicode tables of Python and TensorFlow differ for recent characters. `WordPiece`
+    tokenizes strings with such characters, which imports TensorFlow.
     """
 
     def __init__(
@@ -52,8 +51,8 @@ class WordTable(dict[str, bytes]):
     ):
         super().__init__()
         self._vocabulary = vocabulary
-        self._casing = {"lower_case": lower_case, "strip_accents": strip_accents}
         self._lower_case = lower_case
+        self._casing = {"lower_case": lower_case, "strip_accents": strip_accents}
         self._clean = _Cleaning(lower_case and strip_accents)
         self._first, self._inside = {}, {}
         for token, index in vocabulary.ids.items():
@@ -64,54 +63,53 @@ class WordTable(dict[str, bytes]):
 
     def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
         """Tokenizes lines lazily; yields the int32 ids of each line."""
-        batch: list[str] = []
-        size = 0
+        block, size = [], 0
         for line in lines:
-            batch.append(line)
-            size += len(line)
-            if len(batch) == _LINES_AT_ONCE or size >= _CHARACTERS_AT_ONCE:
-                yield from self._encoded_batch(batch)
-                batch, size = [], 0
-        yield from self._encoded_batch(batch)
+            block.append(line if line.isprintable() else _NO_SPACES.sub("", line))
+            size += 1 + len(line)
+            if size >= _CHARACTERS_AT_ONCE:
+                yield from self._encoded(block)
+                block, size = [], 0
+        yield from self._encoded(block)
 
-    def _encoded_batch(self, lines: Sequence[str]) -> list[np.ndarray]:
-        rows = [self._encoded(line) for line in lines]
-        if self._unfamiliar:
-            chunks = sorted(self._unfamiliar)
+    def _encoded(self, lines: Sequence[str]) -> list[np.ndarray]:
+        def joined() -> list[bytes]:
+            return [b"".join(map(self.__getitem__, line.split())) for line in lines]
+
+        rows = joined()
+        if chunks := sorted(self._unfamiliar):
             self._unfamiliar.clear()
-            for chunk, ids in zip(chunks, self._exact.encode(chunks), strict=True):
-                self[chunk] = ids.tobytes()
-            rows = [self._encoded(line) for line in lines]
-            for chunk in filter(_is_long, list(self)):
-                del self[chunk]
+            # A call of TensorFlow per chunk would be several times slower.
+            exact = (ids.tobytes() for ids in self._exact.encode(chunks))
+            self.update(zip(chunks, exact, strict=True))
+            rows = joined()
+            for chunk in chunks:
+                if len(chunk) > _MAX_CHARACTERS:
+                    del self[chunk]
         if len(self) > _MAX_ENTRIES:
             self.clear()
-        return rows
-
-    def _encoded(self, line: str) -> np.ndarray:
-        if not line.isprintable():
-            line = _NO_SPACES.sub("", line)
-        return np.frombuffer(b"".join(map(self.__getitem__, line.split())), np.int32)
+        return [np.frombuffer(row, np.int32) for row in rows]
 
     def __missing__(self, chunk: str) -> bytes:
-        text = chunk
+        try:
+            ids = array.array("i", self._tokenized(chunk)).tobytes()
+        except _UnfamiliarError:
+            self._unfamiliar.add(chunk)
+            return b""
+        if len(chunk) <= _MAX_CHARACTERS:
+            self[chunk] = ids
+        return ids
+
+    def _tokenized(self, text: str) -> Iterator[int]:
         if not (text.isascii() and text.isprintable()):
-            try:
-                text = text.translate(self._clean)
-            except _UnfamiliarError:
-                self._unfamiliar.add(chunk)
-                return b""
+            text = text.translate(self._clean)
         if self._lower_case:
             text = text.lower()
         if text.isascii():
             words = _ASCII_WORDS.findall(text)
         else:
             words = text.translate(_SEPARATE).split()
-        pieces = itertools.chain.from_iterable(map(self._longest_match, words))
-        ids = array.array("i", pieces).tobytes()
-        if not _is_long(chunk):
-            self[chunk] = ids
-        return ids
+        return itertools.chain.from_iterable(map(self._longest_match, words))
 
     @functools.cached_property
     def _exact(self) -> Any:
@@ -135,10 +133,6 @@ class WordTable(dict[str, bytes]):
         return ids
 
 
-def _is_long(text: str) -> bool:
-    return len(text) > _MAX_CHARACTERS
-
-
 class _UnfamiliarError(Exception):
     """Raised for characters that are newer than some Unicode tables."""
 
@@ -155,11 +149,8 @@ class _Cleaning(dict):
         kind = unicodedata.category(char)
         parts = unicodedata.normalize("NFD", char)
         # All tables agree on Unicode 3.2 and on later characters without normalization.
-        is_treated = (
-            kind in (*_DELETED, "Cn", "Mn")
-            or kind[0] in "PZ"
-            or not parts == char == char.lower()
-        )
+        is_special = kind in (*_DELETED, "Cn", "Mn") or kind[0] in "PZ"
+        is_treated = is_special or not parts == char == char.lower()
         is_old = unicodedata.ucd_3_2_0.category(char) != "Cn" or _COMPLETE.match(char)
         # NFD can reorder such marks, depending on adjacent characters.
         is_mobile = kind != "Mn" and unicodedata.combining(char)

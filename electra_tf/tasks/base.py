@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -96,14 +96,11 @@ Column = np.ndarray | Ragged
 class Rows:
     """Feature rows of a list of examples, one or several rows per example.
 
-    ``Ragged`` columns hold one value per token and are padded to the length of the
-    batch. Arrays hold one value or vector per row.
+    ``Ragged`` columns hold one value per token, arrays one value or vector per row.
 
     Attributes:
-        inputs: model inputs: ``Ragged`` input_ids and segment_ids, and further inputs
-            of the head. ``make_batch`` adds input_mask.
-        targets: targets of the loss by output, empty if labels are unknown. Keras gets
-            a single target as an array, several as a dictionary.
+        inputs: ``Ragged`` input_ids and segment_ids, and further inputs of the head.
+        targets: targets of the loss by output, empty if labels are unknown.
         example: index of each row's example, int64 [R].
         weights: sample weights, float32 [R] or ``Ragged``, or None.
         pad_id: padding id of input_ids.
@@ -151,22 +148,19 @@ class Task:
 
     Subclasses define ``kind``, ``main_metric`` and the methods ``examples`` (or the
     attribute ``source``), ``featurize``, ``head``, ``loss``, ``decode``, and ``score``
-    or ``scorer``. Exports also need ``serving_inputs`` and ``serving_outputs``. To load
-    a saved model, import the subclass first; it must be a dataclass with its fields in
-    ``to_json``.
+    or ``scorer``. Exports also need ``serving_inputs`` and ``serving_outputs``. Saved
+    models need the subclass to be a dataclass with its options in ``saved_fields``.
 
     Attributes:
-        name: name on the command line and in files.
         kind: name of the class in task.json.
         source: function from the name of a split to its examples.
-        eval_splits: labeled splits; the first one selects the model.
+        eval_splits: labeled splits; ``main_metric`` of the first selects the model.
         test_splits: unlabeled splits to predict; missing ones are skipped.
-        main_metric: name of the score that selects the model.
-        max_seq_length: default maximum length in tokens.
-        epochs: default number of epochs.
+        max_seq_length, epochs: defaults of the command.
         splits_long: whether long examples become several rows.
         tunes: whether ``tune`` needs examples held out of training.
         text_names: names of the text inputs in serving signatures.
+        saved_fields: names of the dataclass fields in task.json.
 
     Examples:
         >>> isinstance(task, et.tasks.Task), task.main_metric
@@ -185,19 +179,16 @@ class Task:
     splits_long = False
     tunes = False
     text_names: tuple[str, ...] = ("text",)
+    saved_fields: ClassVar[tuple[str, ...]] = ()
 
     def examples(self, split: str) -> list[Any]:
-        """Reads a split, without TensorFlow.
-
-        Raises ValueError if the data is invalid, and OSError if it cannot be read
-        (``FileNotFoundError`` if it does not exist).
-        """
+        """Reads a split; raises ValueError if invalid, OSError if unreadable."""
         return self.source(split)
 
     def prepare(self, train_examples: Examples) -> Task:
-        """Returns a copy of the task adapted to the training data, such as its labels.
+        """Returns a copy of the task with the training labels.
 
-        Raises ValueError if the labels are empty or constant.
+        Raises ValueError if all training labels are equal.
         """
         return self
 
@@ -243,8 +234,8 @@ class Task:
     def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
         """Converts model outputs to one prediction per example.
 
-        ``outputs`` holds one array or dictionary of arrays per row, without batch axis.
-        Arrays with one value per token may include padding.
+        ``outputs`` holds an array or dictionary of arrays per row. Arrays with a value
+        per token may include padding.
         """
         raise NotImplementedError
 
@@ -294,13 +285,8 @@ class Task:
 
     def write(self, answers: Any, examples: Examples, path: str) -> None:
         """Writes predictions as TSV to ``path``; tasks may replace its suffix."""
-        with files.open_new(path) as file:
-            file.write("id\tprediction\n")
-            for number, (example, answer) in enumerate(
-                zip(examples, answers, strict=True)
-            ):
-                name = getattr(example, "id", number)
-                file.write(f"{name}\t{' '.join(str(answer).split())}\n")
+        ids = [getattr(each, "id", number) for number, each in enumerate(examples)]
+        write_tsv({"id": ids, "prediction": answers}, path)
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
@@ -316,21 +302,23 @@ class Task:
         """``serving_outputs`` for inputs of token ids instead of texts."""
         return self.serving_outputs(outputs, inputs)
 
-    def comparable(
-        self, outputs: Mapping[str, np.ndarray], length: int
-    ) -> dict[str, np.ndarray]:
-        """Selects outputs that are stable under rounding, to verify exported models.
-
-        ``outputs`` contains the outputs of the model and of ``serving_id_outputs``, for
-        rows of ``length`` S.
-        """
-        floats = (k for k, v in outputs.items() if np.issubdtype(v.dtype, np.floating))
-        return {name: outputs[name] for name in floats}
+    def comparable(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Selects outputs that are stable under rounding, to verify exported models."""
+        return {k: x for k, x in outputs.items() if np.issubdtype(x.dtype, np.floating)}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of task.json, from which the task can be rebuilt."""
-        names = list(self.text_names)
-        return {"task": self.name, "kind": self.kind, "text_names": names}
+        values = {"task": self.name, "kind": self.kind, "text_names": self.text_names}
+        values |= {name: getattr(self, name) for name in self.saved_fields}
+        return {n: list(x) if isinstance(x, tuple) else x for n, x in values.items()}
+
+
+def write_tsv(columns: Mapping[str, Sequence[Any]], path: str) -> None:
+    """Writes a table; replaces white space in cells by spaces."""
+    with files.open_new(path) as file:
+        for cells in (columns, *zip(*columns.values(), strict=True)):
+            line = "\t".join(" ".join(str(cell).split()) for cell in cells)
+            file.write(f"{line}\n")
 
 
 def check_strings(name: str, value: Any) -> None:

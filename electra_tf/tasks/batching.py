@@ -1,7 +1,4 @@
-"""Batches of feature rows, bucketed by length to limit padding and compilation.
-
-Letters: R rows, B batch, S sequence.
-"""
+"""Batches of R feature rows, bucketed by length to limit padding and compilation."""
 
 import dataclasses
 import itertools
@@ -9,13 +6,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.tasks.base import Column, Ragged, Rows
-
-_MOST_IN_WINDOW = 50
 
 
 def bucket_lengths(
@@ -36,15 +32,9 @@ def bucket_lengths(
     for _ in range(count):
         for last in range(len(steps), 0, -1):
             step, fit = steps[last - 1], rows[last]
-            best[last] = min(
-                best[last],
-                *(
-                    (tokens + (fit - less) * step, number + 1, (*chosen, step))
-                    for less, (tokens, number, chosen) in zip(
-                        rows[:last], best[:last], strict=True
-                    )
-                ),
-            )
+            for less, (tokens, number, chosen) in zip(rows[:last], best, strict=False):
+                choice = tokens + (fit - less) * step, number + 1, (*chosen, step)
+                best[last] = min(best[last], choice)
     return best[-1][-1]
 
 
@@ -53,13 +43,11 @@ def make_batch(
 ) -> tuple[dict, Any, np.ndarray | None]:
     """Pads the ``chosen`` rows, int64 [B], to ``length`` S.
 
-    Returns inputs, targets (None if unknown) and sample weights (or None).
+    Returns inputs, targets (an array or a dictionary) and sample weights, or None.
 
     Examples:
         >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
-        >>> inputs, targets, weights = et.tasks.make_batch(
-        ...     rows, np.array([0, 1]), length=8
-        ... )
+        >>> inputs, targets, weights = et.tasks.make_batch(rows, np.arange(2), 8)
         >>> inputs["input_ids"].shape
         (2, 8)
     """
@@ -73,9 +61,11 @@ def make_batch(
     inputs["input_ids"] = column(rows.inputs["input_ids"], rows.pad_id)
     real = np.arange(length) < rows.lengths[chosen][:, np.newaxis]
     inputs["input_mask"] = real.astype(np.int32)
-    targets = {name: column(values) for name, values in rows.targets.items()}
+    targets: Any = {name: column(values) for name, values in rows.targets.items()}
+    if len(targets) < 2:
+        targets = next(iter(targets.values()), None)
     weights = None if rows.weights is None else column(rows.weights)
-    return inputs, _bare(targets), weights
+    return inputs, targets, weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +78,8 @@ class TrainingOrder:
 
     Deviation: the original shuffles once and pads all rows to the full length.
 
-    ``lengths`` are numbers of tokens, [R], and ``buckets`` the padded lengths.
-    ``updates`` is the number of earlier updates, so every call of ``fit`` has another
-    order.
+    ``lengths`` are numbers of tokens, [R], and ``buckets`` the padded lengths. With the
+    number of earlier ``updates``, every call of ``fit`` has another order.
     """
 
     lengths: np.ndarray
@@ -105,9 +94,8 @@ class TrainingOrder:
 
     @property
     def grouped(self) -> int:
-        """Number of batches per window."""
         # With few batches, a larger window would give every batch one length.
-        return min(_MOST_IN_WINDOW, max(1, self.steps_per_pass // 8))
+        return min(50, max(1, self.steps_per_pass // 8))
 
     def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, int]]:
         """Yields (row indices [B], padded length) of each step."""
@@ -121,8 +109,7 @@ class TrainingOrder:
             stream = stream[count * self.batch_size :]
             window = window[np.argsort(self.lengths[window], kind="stable")]
             batches = window.reshape(count, self.batch_size)
-            for index in random.permutation(count):
-                rows = batches[index]
+            for rows in batches[random.permutation(count)]:
                 longest = self.lengths[rows].max()
                 yield rows, next(size for size in self.buckets if size >= longest)
             steps -= count
@@ -133,54 +120,38 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Returns the batches of a run of ``steps``, starting at ``first_step``."""
 
-    def generate() -> Iterator[tuple]:
-        batches = order.batches(seed, steps)
-        for chosen, length in itertools.islice(batches, first_step, None):
-            batch = make_batch(rows, chosen, length)
-            yield tuple(part for part in batch if part is not None)
+    def batch(chosen: np.ndarray, length: int) -> Any:
+        return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
 
-    specs = _signature(rows, order.batch_size)
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=specs)
+    def batches() -> Iterator[Any]:
+        for each in itertools.islice(order.batches(seed, steps), first_step, None):
+            yield batch(*each)
+
+    # The length is dynamic, so that the training step is traced once.
+    specs = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([order.batch_size, *[None] * (x.ndim - 1)], x.dtype),
+        batch(np.zeros([1], np.int64), int(rows.lengths.max())),
+    )
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=specs)
     return dataset.prefetch(4)
 
 
-def _signature(rows: Rows, batch_size: int) -> tuple:
-    """Returns the output signature, with a dynamic length to trace once."""
-
-    def spec(column: Column) -> tf.TensorSpec:
-        if isinstance(column, Ragged):
-            return tf.TensorSpec([batch_size, None], column.values.dtype)
-        return tf.TensorSpec([batch_size, *column.shape[1:]], column.dtype)
-
-    inputs = {name: spec(column) for name, column in rows.inputs.items()}
-    inputs["input_mask"] = tf.TensorSpec([batch_size, None], tf.int32)
-    targets = _bare({name: spec(column) for name, column in rows.targets.items()})
-    weights = None if rows.weights is None else spec(rows.weights)
-    return tuple(part for part in (inputs, targets, weights) if part is not None)
-
-
-def _bare(targets: dict[str, Any]) -> Any:
-    """Returns targets in Keras's format: None, a single array, or a dictionary."""
-    return targets if len(targets) > 1 else next(iter(targets.values()), None)
-
-
+@dataclasses.dataclass(frozen=True)
 class Outputs:
     """Runs a model's ``inference`` over rows in batches of similar length."""
 
-    def __init__(self, model: Any, batch_size: int):
-        self.model = model
-        self._batch_size = batch_size
+    model: Any
+    batch_size: int
 
     def __call__(self, rows: Rows) -> list[Any]:
         """Returns one array or dictionary of arrays per row, without batch axis."""
         answers: list[Any] = [None] * len(rows)
         order = np.argsort(rows.lengths, kind="stable")
-        for start in range(0, len(order), self._batch_size):
-            chosen = order[start : start + self._batch_size]
+        for start in range(0, len(order), self.batch_size):
+            chosen = order[start : start + self.batch_size]
             inputs, _, _ = make_batch(rows, chosen, int(rows.lengths[chosen].max()))
             tensors = {name: tf.constant(inputs[name]) for name in ENCODER_INPUTS}
-            outputs = self.model.inference(tensors)
-            outputs = tf.nest.map_structure(np.asarray, outputs)
+            outputs = tf.nest.map_structure(np.asarray, self.model.inference(tensors))
             for number, row in enumerate(chosen):
                 answers[row] = tf.nest.map_structure(lambda a, i=number: a[i], outputs)
         return answers

@@ -20,9 +20,9 @@ _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 class PackageParagraphs:
     """Reads docstring paragraphs of installed packages, or of packages in ``root``.
 
-    The classes are the ``num_packages`` largest packages. At most ``per_package``
-    paragraphs of each are used, a fifth of them in "dev". The splits share neither
-    modules nor paragraphs. ``prose`` splits a docstring into paragraphs.
+    The classes are the ``num_packages`` largest packages, with at most ``per_package``
+    paragraphs each, a fifth of them in "dev". The splits share neither modules nor
+    paragraphs. ``prose`` splits a docstring into paragraphs.
     """
 
     prose: Callable[[str], list[str]]
@@ -33,20 +33,18 @@ class PackageParagraphs:
     def __call__(self, split: str) -> list[Example]:
         return [example for where, example in self._examples if where == split]
 
-    # Cached for both splits: reading takes seconds.
     @functools.cached_property
     def _examples(self) -> list[tuple[str, Example]]:
         root = Path(self.root or sysconfig.get_paths()["purelib"])
-        found = [path.parent for path in root.glob("*/__init__.py")]
-        folders = [folder for folder in found if folder.name not in _LEFT_OUT]
-        modules = {folder: _modules(folder) for folder in folders}
-        sizes = {f: sum(path.stat().st_size for path in modules[f]) for f in folders}
-        largest = sorted(folders, key=lambda folder: (-sizes[folder], folder.name))
+        folders = [path.parent for path in root.glob("*/__init__.py")]
+        modules = {f: _modules(f) for f in folders if f.name not in _LEFT_OUT}
+        sizes = {f: sum(x.stat().st_size for x in modules[f]) for f in modules}
+        largest = sorted(modules, key=lambda folder: (-sizes[folder], folder.name))
         packages = sorted(largest[: self.num_packages])
         if len(packages) < 2:
             raise UserError(
-                f"{root} has {len(packages)} packages with documentation; the embedded "
-                "task needs at least 2. Give your own table: --task=classification."
+                f"{root} has {len(packages)} documented packages; at least 2 are "
+                "needed: use --task=classification with your own table."
             )
         examples: list[tuple[str, Example]] = []
         seen: set[str] = set()
@@ -66,8 +64,7 @@ class PackageParagraphs:
 
     def _texts(self, path: Path) -> Iterator[str]:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError):
             return

@@ -1,11 +1,11 @@
 """Input encoding in TensorFlow: [CLS] A [SEP] B [SEP].
 
 Training and the SavedModel share this code, so their inputs cannot differ.
-
-Letters: B batch, S sequence.
+Letters: B batch, R rows, S sequence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,8 @@ from electra_tf.errors import UserError
 from electra_tf.tasks.base import Ragged
 from electra_tf.tasks.heads import Tensors
 
-_BATCH = 1024
+# Ragged columns, [R, None], and the example of each row in its batch, int64 [R].
+Columns = dict[str, tf.RaggedTensor | tf.Tensor]
 
 
 def truncated_lengths(
@@ -78,17 +79,16 @@ def _encode(
     texts: Sequence[tf.Tensor],
     max_seq_length: int,
     long_texts: str,
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-    if max_seq_length < 1 + 2 * len(texts):
-        raise UserError(
-            f"max_seq_length is {max_seq_length}; {len(texts)} texts and their special "
-            f"tokens need at least {1 + 2 * len(texts)}."
-        )
+) -> Columns:
+    least = 1 + 2 * len(texts)
+    if max_seq_length < least:
+        raise UserError(f"max_seq_length is {max_seq_length}; set at least {least}.")
     segments = [tokenizer.tokenize(text) for text in texts]
     text = tf.range(segments[0].nrows(tf.int64))
     if long_texts == "windows" and len(segments) == 1:
         segments[0], text = windows(segments[0], max_seq_length - 2)
-    return *pack(segments, tokenizer.vocabulary, max_seq_length), text
+    ids, segment_ids = pack(segments, tokenizer.vocabulary, max_seq_length)
+    return {"input_ids": ids, "segment_ids": segment_ids, "example": text}
 
 
 def encode_tensors(
@@ -99,22 +99,22 @@ def encode_tensors(
 ) -> Tensors:
     """Returns input_ids, input_mask and segment_ids, int32 [R, S], and example.
 
-    ``texts`` are one or two string tensors [B]; pairs are always truncated. ``example``
-    is the text of each row, int64 [R].
+    ``texts`` are one or two string tensors [B]. ``example`` is the text of each row,
+    int64 [R]; pairs have one row.
     """
-    input_ids, segment_ids, text = _encode(tokenizer, texts, max_seq_length, long_texts)
-    return {
-        "input_ids": padded(input_ids, tokenizer.vocabulary.pad_id),
-        "input_mask": padded(tf.ones_like(input_ids)),
-        "segment_ids": padded(segment_ids),
-        "example": text,
-    }
+    columns = _encode(tokenizer, texts, max_seq_length, long_texts)
+    return padded(columns, input_ids=tokenizer.vocabulary.pad_id)
 
 
-def padded(rows: tf.RaggedTensor, value: float = 0) -> tf.Tensor:
-    """Pads ragged rows with ``value``: [B, S], with S at least 1."""
-    width = tf.maximum(rows.bounding_shape(1), 1)
-    return rows.to_tensor(value, shape=tf.stack([-1, width]))
+def padded(columns: Columns, **values: int) -> Tensors:
+    """Pads ragged columns, [R, None], with ``values`` or 0; adds input_mask."""
+    input_ids = columns["input_ids"]
+    shape = tf.stack([-1, tf.maximum(input_ids.bounding_shape(1), 1)])
+    tensors = {**columns, "input_mask": tf.ones_like(input_ids)}
+    for name, column in tensors.items():
+        if isinstance(column, tf.RaggedTensor):
+            tensors[name] = column.to_tensor(values.get(name, 0), shape=shape)
+    return tensors
 
 
 def encode_texts(
@@ -127,19 +127,32 @@ def encode_texts(
 
     ``texts`` are one list, or two for pairs.
     """
-    batches, owners = [], []
-    for start in range(0, len(texts[0]), _BATCH):
-        parts = [string_tensor(column[start : start + _BATCH]) for column in texts]
-        *packed, text = _encode(tokenizer, parts, max_seq_length, long_texts)
-        batches.append(packed)
-        owners.append(text.numpy() + start)
-    input_ids, segment_ids = map(joined, zip(*batches, strict=True))
-    rows = {"input_ids": input_ids, "segment_ids": segment_ids}
-    return rows, np.concatenate(owners)
+
+    def encode(batch: Sequence[tuple[str, ...]]) -> Columns:
+        columns = [string_tensor(column) for column in zip(*batch, strict=True)]
+        return _encode(tokenizer, columns, max_seq_length, long_texts)
+
+    rows = in_batches(encode, list(zip(*texts, strict=True)), 1024)
+    example = rows.pop("example")
+    return rows, example
 
 
-def joined(batches: Sequence[tf.RaggedTensor]) -> Ragged:
-    """Concatenates batches of ragged rows [B, None]."""
-    lengths = np.concatenate([batch.row_lengths().numpy() for batch in batches])
-    values = np.concatenate([batch.values.numpy() for batch in batches])
+def in_batches(
+    encode: Callable[[Sequence[Any]], Columns], examples: Sequence[Any], size: int
+) -> dict[str, Any]:
+    """Encodes examples in batches; returns their columns as ``Ragged`` and arrays."""
+    if not examples:
+        raise UserError("there are no examples")
+    batches = []
+    for start in range(0, len(examples), size):
+        columns = encode(examples[start : start + size])
+        batches.append({**columns, "example": columns["example"] + start})
+    return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _joined(parts: Sequence[tf.RaggedTensor | tf.Tensor]) -> Ragged | np.ndarray:
+    if not isinstance(parts[0], tf.RaggedTensor):
+        return np.concatenate(parts)
+    lengths = np.concatenate([part.row_lengths() for part in parts])
+    values = np.concatenate([part.values for part in parts])
     return Ragged(values, np.cumsum([0, *lengths], dtype=np.int64))

@@ -43,20 +43,13 @@ class ClassificationHead(Serializable, keras.layers.Layer):
 
     The default is the head of the original code, without pooler or hidden layer.
 
-    ``pooling`` is one of:
-
-    - "cls": [CLS] vector of the last block.
-    - "mean": mean of the last block's vectors over all tokens.
-    - "layers": the same mean of a learned mixture of ``num_states`` hidden states, the
-      first block's input and each block's output. ``call`` takes a list of them. The
-      weights are a softmax, initially uniform.
-
-    Raises ValueError for any other ``pooling``.
+    ``pooling`` "cls" takes the [CLS] vector of the last block, "mean" the mean of its
+    vectors over all tokens, and "layers" the same mean of a learned softmax mixture of
+    ``num_states`` hidden states: the first block's input and each block's output.
 
     Examples:
         >>> head = et.tasks.ClassificationHead(hidden_size=32, num_outputs=3)
-        >>> ids = tf.constant([[2, 7, 3]])
-        >>> head(tf.zeros([1, 3, 32]), {"input_mask": tf.ones_like(ids)}).shape
+        >>> head(tf.zeros([1, 3, 32])).shape
         TensorShape([1, 3])
     """
 
@@ -74,9 +67,8 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if pooling not in POOLINGS:
-            raise UserError(
-                f"pooling is {pooling!r}; allowed are {', '.join(POOLINGS)}."
-            )
+            allowed = ", ".join(POOLINGS)
+            raise UserError(f"pooling is {pooling!r}; allowed are {allowed}.")
         self.pooling = pooling
         self.num_states = num_states
         self.reads = "tokens" if self.every_position else POOLINGS[pooling]
@@ -92,10 +84,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         if self.reads == "states":
             # float32 under every dtype policy, as the averaged vectors.
             self.mixture = self.add_weight(
-                name="mixture",
-                shape=(self.num_states,),
-                initializer="zeros",
-                autocast=False,
+                (self.num_states,), "zeros", autocast=False, name="mixture"
             )
 
     def _pool(self, hidden: Any, inputs: Tensors | None) -> tf.Tensor:
@@ -119,24 +108,18 @@ class ClassificationHead(Serializable, keras.layers.Layer):
     ) -> tf.Tensor:
         """Returns logits, float32 [B, C], from ``hidden`` [B, S or 1, D] or a list.
 
-        Training with dropout needs ``seed``, int32 [2]. Mean pooling needs input_mask
-        [B, S] in ``inputs``.
+        Training with dropout needs ``seed``, int32 [2]. Mean pooling needs input_mask.
         """
         return self._logits(self._pool(hidden, inputs), training, seed)
 
-    def _logits(
-        self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
-    ) -> tf.Tensor:
+    def _logits(self, vectors: tf.Tensor, training: bool, seed: Any) -> tf.Tensor:
         vectors = self.dropout_layer(vectors, training=training, seed=seed)
         return linear(vectors, self.kernel, self.bias)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class HiddenClassificationHead(ClassificationHead):
-    """Classification head of ``transformers``: adds a hidden layer with GELU.
-
-    The hidden layer has the encoder's hidden size. Dropout precedes both layers.
-    """
+    """Classification head of ``transformers``: adds a hidden layer with GELU."""
 
     def build(self, hidden_shape: Any = None) -> None:
         shape = (self.hidden_size, self.hidden_size)
@@ -144,9 +127,7 @@ class HiddenClassificationHead(ClassificationHead):
         self.hidden_kernel, self.hidden_bias = add_dense(self, "hidden", shape, glorot)
         super().build(hidden_shape)
 
-    def _logits(
-        self, vectors: tf.Tensor, training: bool, seed: tf.Tensor | None
-    ) -> tf.Tensor:
+    def _logits(self, vectors: tf.Tensor, training: bool, seed: Any) -> tf.Tensor:
         seeds = [None, None] if seed is None else split_seed(seed, 2)
         vectors = self.dropout_layer(vectors, training=training, seed=seeds[0])
         vectors = gelu(linear(vectors, self.hidden_kernel, self.hidden_bias))
@@ -159,8 +140,7 @@ class TaggingHead(ClassificationHead):
 
     Examples:
         >>> head = et.tasks.TaggingHead(hidden_size=32, num_outputs=5)
-        >>> ids = tf.constant([[2, 7, 3]])
-        >>> head(tf.zeros([1, 3, 32]), {"input_mask": tf.ones_like(ids)}).shape
+        >>> head(tf.zeros([1, 3, 32])).shape
         TensorShape([1, 3, 5])
     """
 
@@ -173,11 +153,10 @@ class TaskModel(
 ):
     """Encoder with a task head.
 
-    All variables are created in ``__init__``. ``head`` is a layer with
-    ``call(hidden, inputs, training=, seed=)``. Its attribute ``reads`` selects the
-    hidden states: "first", "tokens" (zeros at padding in inference), "states" (the list
-    of ``TextEncoder.states``) or "all" (default). Dropout masks depend only on
-    ``seed``, the number of training calls and the row of the global batch.
+    ``head`` is a layer with ``call(hidden, inputs, training=, seed=)``. Its attribute
+    ``reads`` selects the hidden states: "first", "tokens" (zeros at padding in
+    inference), "states" (the list of ``TextEncoder.states``) or "all" (default).
+    Dropout is a function of ``seed``, training calls and row of the global batch.
 
     Examples:
         >>> encoder = et.load("mini").encoder
@@ -198,16 +177,14 @@ class TaskModel(
         super().__init__(name=name, **kwargs)
         self.encoder = encoder
         self.head = head
-        self._inference: tuple[Any, Any] | None = None
+        self._inference: tuple[Any, Any] = None, None
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed, name="task_dropout")
         reads = getattr(head, "reads", "all")
         self._encode = encoder.states if reads == "states" else encoder
         # Inference computes only the hidden states that the head reads.
-        self._infer = {
-            "first": encoder.encode_first,
-            "tokens": encoder.encode_tokens,
-        }.get(reads, self._encode)
+        fast = {"first": encoder.encode_first, "tokens": encoder.encode_tokens}
+        self._infer = fast.get(reads, self._encode)
         self._build_head(head)
         self.built = True
 
@@ -215,11 +192,7 @@ class TaskModel(
         """All variables are created in ``__init__``."""
 
     def call(self, inputs: Tensors, training: bool = False) -> Any:
-        """Returns the head's outputs, such as logits.
-
-        ``inputs`` are input_ids, input_mask and segment_ids (int32 [B, S]), and further
-        inputs of the head.
-        """
+        """Maps input_ids, input_mask and segment_ids, int32 [B, S], to outputs."""
         inputs = encoder_inputs(inputs)
         seeds = [None, None]
         if training:
@@ -238,8 +211,7 @@ class TaskModel(
     ) -> dict[str, Any]:
         """Updates the metrics of ``compile``; those of words have equal weights."""
         if getattr(self.head, "every_position", False):
-            # Keras averages over the positions of a row first, so that results would
-            # depend on its padding.
+            # Keras averages by row first, so that results would depend on padding.
             y, y_pred, sample_weight = (
                 None if part is None else tf.reshape(part, [-1, *part.shape[2:]])
                 for part in (y, y_pred, sample_weight)
@@ -259,30 +231,22 @@ class TaskModel(
         """``infer`` as a function, traced once for all lengths and signatures."""
         # A trace keeps its weights, without new factors of LoRA or new int8 kernels.
         key = self.encoder.lora_rank, modes(self)
-        if self._inference is None or self._inference[0] != key:
+        if self._inference[0] != key:
             specs = [tensor_specs(ENCODER_INPUTS)]
             function = tf.function(self.infer, input_signature=specs, autograph=False)
             self._inference = key, function
         return self._inference[1]
 
     def reset_seed(self, seed: int) -> None:
-        """Restarts the dropout stream from ``seed``."""
         self.seed_generator.state.assign([seed, 0])
 
     def fresh(self, seed: int, dtype: str | None = None) -> TaskModel:
-        """Returns an uncompiled copy with weights newly initialized from ``seed``.
-
-        Sets Keras's global seed. ``dtype`` is the name of another dtype policy, such as
-        "mixed_bfloat16".
-        """
+        """Returns an uncompiled copy with new weights; sets Keras's global seed."""
         keras.utils.set_random_seed(seed)
         return fresh_copy(self, dtype)
 
     def new_head_weights(self, seed: int) -> list[np.ndarray]:
-        """Returns newly initialized weights of the head; sets Keras's global seed.
-
-        A model that is built from this seed on a pretrained encoder has an equal head.
-        """
+        """Returns the head's weights of a model that is built from this seed."""
         keras.utils.set_random_seed(seed)
         head = fresh_copy(self.head)
         self._build_head(head)
@@ -291,4 +255,3 @@ class TaskModel(
     def _build_head(self, head: keras.layers.Layer) -> None:
         if not head.built:
             head.build((None, None, self.encoder.hidden_size))
-            head.built = True

@@ -1,6 +1,4 @@
-"""Metrics of N labels and predictions, and bootstrap confidence intervals.
-
-Metrics are Python floats in [-1, 1].
+"""Metrics of N labels and predictions, in [-1, 1], and bootstrap confidence intervals.
 
 As in scikit-learn, ratios with denominator 0 are 0. NumPy computes them: the bootstrap
 calls each of them hundreds of times, and a call of scikit-learn takes 5 to 12 ms.
@@ -17,8 +15,6 @@ Scorer = Callable[[np.ndarray], dict[str, float]]
 Intervals = dict[str, tuple[float, float]]
 RESAMPLES = 300
 _INTERVAL = (2.5, 97.5)
-# 97.5 % quantile of the standard normal distribution.
-NORMAL_QUANTILE = 1.959964
 
 
 def rank(score: float, *, greater_is_better: bool = True) -> float:
@@ -30,7 +26,7 @@ def rank(score: float, *, greater_is_better: bool = True) -> float:
 
 def wilson(share: float, count: float) -> tuple[float, float]:
     """Returns the 95 % Wilson score interval (1927) of a share of ``count`` trials."""
-    z = NORMAL_QUANTILE
+    z = 1.959964  # 97.5 % quantile of the standard normal distribution.
     middle = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     low, high = ((middle + side * half) / (1 + z * z / count) for side in (-1, 1))
@@ -40,13 +36,11 @@ def wilson(share: float, count: float) -> tuple[float, float]:
 
 def confusion_matrix(labels: ArrayLike, predictions: ArrayLike) -> np.ndarray:
     """Counts of (label, prediction), float64 [C, C], over the classes that occur."""
-    classes, codes = np.unique(
-        np.concatenate([labels, predictions]), return_inverse=True
-    )
+    both = np.concatenate([labels, predictions])
+    classes, codes = np.unique(both, return_inverse=True)
     rows, columns = np.split(codes, 2)
-    size = len(classes)
-    counts = np.bincount(rows * size + columns, minlength=size * size)
-    return counts.reshape(size, size).astype(np.float64)
+    counts = np.bincount(rows * len(classes) + columns, minlength=len(classes) ** 2)
+    return counts.reshape(len(classes), len(classes)).astype(np.float64)
 
 
 def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -94,22 +88,30 @@ def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, flo
 def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float]]:
     """Precision, recall, F1 and support of each column of boolean arrays [N, C]."""
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
-    hits, support = (labels & predictions).sum(0), labels.sum(0)
-    precision = hits / np.maximum(predictions.sum(0), 1)
-    recall = hits / np.maximum(support, 1)
-    f1s = 2 * hits / np.maximum(support + predictions.sum(0), 1)
-    names = ("precision", "recall", "f1", "support")
-    rows = zip(precision, recall, f1s, support, strict=True)
-    return [dict(zip(names, (x.item() for x in row), strict=True)) for row in rows]
+    counts = [each.sum(0) for each in (labels & predictions, labels, predictions)]
+    rows = []
+    for row in np.transpose(counts):
+        scores = precision_recall_f1(row) | {"support": int(row[1])}
+        # The order of results.json.
+        names = ("precision", "recall", "f1", "support")
+        rows.append({name: scores[name] for name in names})
+    return rows
+
+
+def precision_recall_f1(counts: np.ndarray) -> dict[str, float]:
+    """Precision, recall and F1 from right, labeled and predicted counts, [3]."""
+    right, labeled, predicted = counts.tolist()
+    return {
+        "f1": 2 * right / max(labeled + predicted, 1),
+        "precision": right / max(predicted, 1),
+        "recall": right / max(labeled, 1),
+    }
 
 
 def calibration_error(
     right: ArrayLike, probabilities: ArrayLike, bins: int = 15
 ) -> float:
-    """Expected calibration error (Guo et al., 2017) with bins of equal width.
-
-    NaN if a probability is NaN, as in a diverged model.
-    """
+    """Expected calibration error (Guo et al., 2017); NaN if a probability is NaN."""
     right = np.asarray(right, np.float64).ravel()
     probabilities = np.asarray(probabilities, np.float64).ravel()
     if np.isnan(probabilities).any():
@@ -124,9 +126,8 @@ def intervals(
 ) -> tuple[Intervals, Intervals]:
     """Returns 95 % intervals of the scores, and of the differences to the baseline.
 
-    The percentile bootstrap over N examples (Efron, 1979), with ``RESAMPLES``
-    resamples. A scorer maps a resample, int64 [N], to scores. It may omit scores, such
-    as the score of a group without examples.
+    The percentile bootstrap over N examples (Efron, 1979). A scorer maps a resample,
+    int64 [N], to scores. It may omit scores, such as those of a missing group.
     """
     scores, differences = [], []
     for rows in _draws(examples):
@@ -160,14 +161,12 @@ def bootstrap(
 
 
 def _draws(count: int, seed: int = 0) -> Iterator[np.ndarray]:
-    """Yields ``RESAMPLES`` resamples of ``count`` indices, int64."""
     random = np.random.default_rng(seed)
     for _ in range(RESAMPLES):
         yield random.integers(0, count, count)
 
 
 def _ends(scores: Sequence[dict[str, float]]) -> Intervals:
-    """Returns the 95 % interval of each score over all resamples."""
     names = dict.fromkeys(name for each in scores for name in each)
     values = {name: [x[name] for x in scores if name in x] for name in names}
     return {n: tuple(np.percentile(x, _INTERVAL).tolist()) for n, x in values.items()}

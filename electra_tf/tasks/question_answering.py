@@ -1,8 +1,7 @@
 """Extractive question answering as in SQuAD.
 
 Rows are [CLS] question [SEP] window of the paragraph [SEP], with overlapping windows.
-Training and the SavedModel share the TensorFlow code. Scores are in percent, and
-thresholds are logits.
+Scores are in percent, and thresholds are logits.
 
 Letters: N questions, R rows (windows), B batch, S sequence.
 """
@@ -10,7 +9,7 @@ Letters: N questions, R rows (windows), B batch, S sequence.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import keras
 import numpy as np
@@ -21,28 +20,32 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks import metrics, span_head, squad
+from electra_tf.tasks import metrics, squad
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, check_choice
-from electra_tf.tasks.encoding import joined, padded
+from electra_tf.tasks.encoding import Columns, in_batches, padded
 from electra_tf.tasks.heads import Tensors
-from electra_tf.tasks.span_head import IndependentSpanHead, SpanHead
+from electra_tf.tasks.span_head import (
+    AnswerabilityLoss,
+    IndependentSpanHead,
+    PositionLoss,
+    SpanHead,
+    best_span,
+)
 from electra_tf.tasks.squad import Question
 
 Questions = Sequence[Question]
 # Columns for decoding, with their values at padding.
 _NOTES = {"char_start": -1, "char_end": -1, "max_context": 0}
+_UNSAVED = ("name", "source", "epochs", "eval_splits", "test_splits")
 _HEADS = {"joint": SpanHead, "independent": IndependentSpanHead}
-ANSWERABLE_WEIGHT = 0.5
-_BATCH = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """Predicted answer to a question: characters ``start`` to ``end`` (exclusive).
 
-    Both are -1 if no span is valid, as in an empty paragraph. ``score`` is the
-    probability of the span. ``null_odds`` is the minimum no-answer logit over all
-    windows, or 0 if the model does not predict it.
+    Both are -1 if no span is valid. ``score`` is the probability of the span, and
+    ``null_odds`` the minimum no-answer logit over all windows, or 0.
     """
 
     text: str
@@ -59,26 +62,20 @@ Answers = Sequence[Answer]
 class QuestionAnswering(Task):
     """Extractive question answering as in SQuAD.
 
-    See ``Task`` for the other fields.
+    Lengths and ``doc_stride``, the step between windows, are in word pieces.
 
     Attributes:
         unanswerable: whether questions may have no answer (SQuAD 2.0).
         answerability: whether the model predicts answerability, as the original code
             does even for SQuAD 1.1.
         null_threshold: no-answer logit above which a question is unanswerable.
-        max_query_length: maximum word pieces per question.
-        doc_stride: word pieces between the starts of neighboring windows.
-        max_answer_length: maximum word pieces per answer.
         span_head: "joint" predicts the end given the start, as XLNet does.
             "independent" has one linear layer for each, as BERT does.
         beam_size: number of starts, and of ends per start, in the beam.
 
     Examples:
-        >>> task = et.tasks.QuestionAnswering(
-        ...     name="mine", source=None, unanswerable=True, answerability=True
-        ... )
-        >>> task.main_metric, task.doc_stride
-        ('f1', 128)
+        >>> et.tasks.QuestionAnswering(name="mine", source=None).main_metric
+        'f1'
     """
 
     name: str
@@ -101,16 +98,19 @@ class QuestionAnswering(Task):
     splits_long = True
     text_names = ("question", "context")
 
+    @property
+    def saved_fields(self) -> tuple[str, ...]:
+        """All fields, also of subclasses, except those of the training run."""
+        names = (field.name for field in dataclasses.fields(self))
+        return tuple(name for name in names if name not in _UNSAVED)
+
     def __post_init__(self) -> None:
         check_choice("span_head", self.span_head, _HEADS)
         for name in ("max_query_length", "doc_stride", "max_answer_length"):
             if (value := getattr(self, name)) < 1:
                 raise UserError(f"{name} is {value}; it must be at least 1.")
         if self.unanswerable and not self.answerability:
-            raise UserError(
-                f"{self.name} has questions without answer: answerability must be on "
-                "(--answerability=on)."
-            )
+            raise UserError(f"{self.name}: answerability must be on for SQuAD 2.0.")
 
     def featurize(
         self,
@@ -123,26 +123,23 @@ class QuestionAnswering(Task):
         """Tokenizes questions and paragraphs to one row per window.
 
         Training windows without the answer have [CLS] as target, but keep the
-        question's answerability. Questions are dropped if their answer lacks tokens, so
-        there may be no rows. Raises ValueError if no room is left for the paragraph.
+        question's answerability. Questions are dropped if their answer lacks tokens.
         """
         windows = self.encode(examples, tokenizer, max_seq_length)
-        pad_id = tokenizer.vocabulary.pad_id
+        example, pad_id = windows["example"], tokenizer.vocabulary.pad_id
         inputs = {name: windows[name] for name in ("input_ids", "segment_ids")}
         if not training:
             notes = {name: windows[name] for name in _NOTES}
-            return Rows(inputs, {}, windows["example"], pad_id=pad_id, notes=notes)
+            return Rows(inputs, {}, example, pad_id=pad_id, notes=notes)
         answers = [e.answers[0] if e.answers else None for e in examples]
         start, end, usable = answer_positions(answers, windows)
-        kept = np.flatnonzero(usable[windows["example"]])
-        owner = windows["example"][kept]
-        targets = {"start_logits": start[kept], "end_logits": end[kept]}
+        inputs["start_positions"] = start
+        targets = {"start_logits": start, "end_logits": end}
         if self.answerability:
-            impossible = np.array([not example.answers for example in examples])
-            targets["null_logits"] = impossible[owner].astype(np.float32)
-        inputs = {name: column.take(kept) for name, column in inputs.items()}
-        inputs["start_positions"] = start[kept]
-        return Rows(inputs, targets, owner, pad_id=pad_id)
+            impossible = np.array([not each.answers for each in examples], np.float32)
+            targets["null_logits"] = impossible[example]
+        rows = Rows(inputs, targets, example, pad_id=pad_id)
+        return rows.take(np.flatnonzero(usable[example]))
 
     def head(self, encoder: TextEncoder) -> SpanHead:
         return _HEADS[self.span_head](
@@ -155,80 +152,56 @@ class QuestionAnswering(Task):
 
     def loss(self, reduction: str = "sum") -> dict[str, keras.losses.Loss]:
         """Returns the losses of start, end and answerability, with weight 1/2 each."""
-        losses = {
-            "start_logits": span_head.PositionLoss(0.5, reduction=reduction),
-            "end_logits": span_head.PositionLoss(0.5, reduction=reduction),
-        }
+        kinds = {"start_logits": PositionLoss, "end_logits": PositionLoss}
         if self.answerability:
-            losses["null_logits"] = span_head.AnswerabilityLoss(
-                ANSWERABLE_WEIGHT, reduction=reduction
-            )
-        return losses
+            kinds["null_logits"] = AnswerabilityLoss
+        return {name: kind(0.5, reduction=reduction) for name, kind in kinds.items()}
 
     def decode(
         self, outputs: Sequence[dict], rows: Rows, examples: Questions
     ) -> list[Answer]:
-        """Returns the best answer and the minimum null odds over all windows."""
         beam = max(len(output["start_index"]) for output in outputs)
 
         def stacked(name: str) -> np.ndarray:
-            # Padding points at [CLS], which is not a valid answer.
-            shape = [beam] * np.ndim(outputs[0][name])
-            arrays = np.zeros([len(outputs), *shape], outputs[0][name].dtype)
-            for target, output in zip(arrays, outputs, strict=True):
-                target[tuple(map(slice, output[name].shape))] = output[name]
-            return arrays
+            # Short rows have fewer candidates. Padding points at [CLS], not an answer.
+            arrays = (output[name] for output in outputs)
+            return np.stack(
+                [np.pad(x, [(0, beam - size) for size in x.shape]) for x in arrays]
+            )
 
         names = ("start_index", "end_index", "start_log_probs", "end_log_probs")
         beams = {name: stacked(name) for name in names}
         # The beam of a short row may include padding.
         last = max(beams["start_index"].max(), beams["end_index"].max())
-        width = max(rows.lengths.max(), last + 1)
-        every = np.arange(len(rows))
-        notes = {
-            name: rows.notes[name].pad(every, width, value)
-            for name, value in _NOTES.items()
-        }
+        width, every = max(rows.lengths.max(), last + 1), np.arange(len(rows))
+        notes = {n: rows.notes[n].pad(every, width, x) for n, x in _NOTES.items()}
         notes["example"] = rows.example
-        best = span_head.best_span(beams, notes, self.max_answer_length)
+        best = best_span(beams, notes, self.max_answer_length)
         odds = np.zeros(len(examples))
         if self.answerability:
             logits = np.array([output["null_logits"] for output in outputs])
             odds = tf.math.segment_min(logits, rows.example).numpy()
-        columns = (best[name].numpy().tolist() for name in ("start", "end", "score"))
+        columns = [best[name].numpy().tolist() for name in ("start", "end", "score")]
+        answers = zip(examples, *columns, odds.tolist(), strict=True)
         return [
-            Answer(example.context[max(start, 0) : max(end, 0)], start, end, score, odd)
-            for example, start, end, score, odd in zip(
-                examples, *columns, odds.tolist(), strict=True
-            )
+            Answer(example.context[max(start, 0) : max(end, 0)], start, end, *others)
+            for example, start, end, *others in answers
         ]
 
     def scorer(self, answers: Answers, examples: Questions) -> metrics.Scorer:
-        """Compares all answers; returns a function from question indices to scores.
-
-        The scores are the official ones of SQuAD 1.1 or 2.0; see ``squad``.
-        """
+        """Returns a function from question indices to the scores of ``squad``."""
         texts = [answer.text for answer in answers]
         right = [example.texts for example in examples]
         raw = squad.raw_scores(texts, right, unanswerable=self.unanswerable)
-        if not self.unanswerable:
-            return lambda rows: {
-                name: 100 * float(value[rows].mean()) for name, value in raw.items()
-            }
-        answerable = np.array([bool(labels) for labels in right])
         odds = np.array([answer.null_odds for answer in answers], np.float64)
-        given = np.array([bool(text) for text in texts])
+        answerable, given = (np.array(list(map(bool, x))) for x in (right, texts))
 
         def scores(rows: np.ndarray) -> Scores:
-            means = squad.means_v2(
-                {name: value[rows] for name, value in raw.items()},
-                *(column[rows] for column in (odds, answerable, given)),
-                self.null_threshold,
-            )
-            return {
-                name: value if name.endswith("threshold") else 100 * value
-                for name, value in means.items()
-            }
+            chosen = {name: values[rows] for name, values in raw.items()}
+            if not self.unanswerable:
+                return {n: 100 * float(values.mean()) for n, values in chosen.items()}
+            columns = (column[rows] for column in (odds, answerable, given))
+            return squad.means_v2(chosen, *columns, self.null_threshold)
 
         return scores
 
@@ -238,17 +211,14 @@ class QuestionAnswering(Task):
     def write(self, answers: Answers, examples: Questions, path: str) -> None:
         """Writes predictions, and null_odds if known, as JSON by question id.
 
-        Predictions ignore null_odds: the official SQuAD 2.0 script applies the
-        threshold. ``path`` is the file of predictions.
+        Predictions ignore null_odds: SQuAD's official script applies the threshold.
         """
-        ids = [example.id for example in examples]
-        texts = [answer.text for answer in answers]
+        by_id = dict(zip((example.id for example in examples), answers, strict=True))
         target = Path(path).with_suffix(".json")
-        files.write_json(target, dict(zip(ids, texts, strict=True)))
+        files.write_json(target, {name: x.text for name, x in by_id.items()})
         if self.answerability:
-            odds = [answer.null_odds for answer in answers]
             target = target.with_name(target.name.replace("predictions", "null_odds"))
-            files.write_json(target, dict(zip(ids, odds, strict=True)))
+            files.write_json(target, {name: x.null_odds for name, x in by_id.items()})
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
@@ -260,18 +230,16 @@ class QuestionAnswering(Task):
         questions, pad_id = texts["question"], tokenizer.vocabulary.pad_id
         index = tf.range(tf.size(questions, tf.int64))
         columns = self.windows(tokenizer, max_seq_length, questions, context, index)
-        tensors = {"example": columns.pop("example"), "context": context}
-        tensors["input_mask"] = padded(tf.ones_like(columns["input_ids"]))
-        pads = {"input_ids": pad_id, "segment_ids": 0, "max_context": 0}
-        return tensors | {n: padded(x, pads.get(n, -1)) for n, x in columns.items()}
+        inputs = padded(columns, input_ids=pad_id, token=-1, **_NOTES)
+        return {**inputs, "context": context}
 
     def serving_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
-        """Returns answer, start, end and score, [B]; also null_odds and answerable.
+        """Returns answer, start, end and score, [B].
 
-        Start and end are in characters (code points) of the context. The answer is the
-        best span even if ``answerable`` is false. The last two need ``answerability``.
+        ``answerability`` adds null_odds and answerable. Start and end are in code
+        points. The answer is the best span even if ``answerable`` is false.
         """
-        served = span_head.best_span(outputs, inputs, self.max_answer_length)
+        served = best_span(outputs, inputs, self.max_answer_length)
         begin = tf.maximum(served["start"], 0)
         size = tf.maximum(served["end"], 0) - begin
         # tf.strings.substr fails if the start is past the end, even for length 0.
@@ -279,17 +247,13 @@ class QuestionAnswering(Task):
         served["answer"] = tf.strings.substr(text, begin, size, unit="UTF8_CHAR")
         if self.answerability:
             odds = tf.math.segment_min(outputs["null_logits"], inputs["example"])
-            served["null_odds"] = odds
-            served["answerable"] = odds <= self.null_threshold
+            served |= {"null_odds": odds, "answerable": odds <= self.null_threshold}
         return served
 
     def serving_id_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
-        """Returns the beam of each row; see ``SpanHead.call``."""
         return outputs
 
-    def comparable(
-        self, outputs: Mapping[str, np.ndarray], length: int
-    ) -> dict[str, np.ndarray]:
+    def comparable(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns sorted probabilities: rounding may reorder the beam."""
         starts = outputs["start_log_probs"][:, :, np.newaxis]
         scores = np.exp(starts + outputs["end_log_probs"]).reshape(len(starts), -1)
@@ -305,21 +269,19 @@ class QuestionAnswering(Task):
         questions: tf.Tensor,
         contexts: tf.Tensor,
         index: tf.Tensor,
-    ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+    ) -> Columns:
         """Returns the windows of questions, string [N], in the same order.
 
         ``contexts`` are valid UTF-8, string [M], and ``index`` is each question's index
-        into them, int64 [N]. Columns are ragged int32 [R, None]: input_ids,
-        segment_ids, token (index of the word piece in its paragraph), char_start,
-        char_end and max_context (1 in the window with the most context). Outside of
-        the paragraph, token and characters are -1. example is the question of each
-        row, int64 [R]. Raises ValueError if no room is left for the paragraph.
+        into them, int64 [N]. The columns are input_ids, segment_ids, token (index of
+        the word piece in its paragraph), char_start, char_end and max_context (1 in the
+        window with the most context), and example. Outside of the paragraph, token and
+        characters are -1.
         """
         if self.max_query_length + 4 > max_seq_length:
             raise UserError(
-                f"Questions of {self.max_query_length} pieces (--max_query_length) and "
-                f"3 special tokens leave no room for the paragraph in "
-                f"{max_seq_length} (--max_seq_length): change one of them."
+                f"Questions of {self.max_query_length} pieces (--max_query_length) "
+                f"leave no room for paragraphs in --max_seq_length={max_seq_length}."
             )
         question = tokenizer.tokenize(questions)[:, : self.max_query_length]
         pieces, char_start, char_end = tokenizer.tokenize_with_offsets(contexts)
@@ -333,16 +295,13 @@ class QuestionAnswering(Task):
         number = tf.ragged.range(count).values
         begin = number * tf.gather(stride, example)
         size = tf.minimum(tf.gather(room, example), tf.gather(length, example) - begin)
-        document = tf.gather(index, example)
-        starts = tf.gather(pieces.row_starts(), document)
+        starts = tf.gather(pieces.row_starts(), tf.gather(index, example))
         first = starts + begin
         place = tf.ragged.range(first, first + size)  # [R, None], in pieces.values
 
-        head, vocabulary = tf.gather(question, example), tokenizer.vocabulary
-        body = tf.gather(pieces.values, place)
-        input_ids, segment_ids = tf_text.combine_segments(
-            [head, body], vocabulary.cls_id, vocabulary.sep_id
-        )
+        head, body = tf.gather(question, example), tf.gather(pieces.values, place)
+        special = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
+        input_ids, segment_ids = tf_text.combine_segments([head, body], *special)
 
         def inside(values: tf.Tensor, fill: int) -> tf.RaggedTensor:
             """Extends a column from the window to the whole row."""
@@ -366,32 +325,20 @@ class QuestionAnswering(Task):
         self, examples: Questions, tokenizer: WordPiece, max_seq_length: int
     ) -> dict[str, Ragged | np.ndarray]:
         """Returns ``windows`` in NumPy."""
-        batches: dict[str, list] = {}
-        for start in range(0, len(examples), _BATCH):
-            chosen = examples[start : start + _BATCH]
+
+        def encode(batch: Questions) -> Columns:
             # Neighboring questions share a paragraph, which is tokenized once.
-            contexts = dict.fromkeys(example.context for example in chosen)
+            contexts = dict.fromkeys(example.context for example in batch)
             numbers = {context: place for place, context in enumerate(contexts)}
-            columns = self.windows(
+            return self.windows(
                 tokenizer,
                 max_seq_length,
-                string_tensor(example.question for example in chosen),
+                string_tensor(example.question for example in batch),
                 string_tensor(contexts),
-                tf.constant([numbers[e.context] for e in chosen], tf.int64),
+                tf.constant([numbers[e.context] for e in batch], tf.int64),
             )
-            for name, column in columns.items():
-                batches.setdefault(name, []).append(column)
-            batches["example"][-1] = batches["example"][-1].numpy() + start
-        example = np.concatenate(batches.pop("example"))
-        rows = {name: joined(columns) for name, columns in batches.items()}
-        return {"example": example, **rows}
 
-    def to_json(self) -> dict[str, Any]:
-        """Adds all fields except the fields of the training run."""
-        options = dataclasses.asdict(dataclasses.replace(self, source=None))
-        for name in ("name", "source", "epochs", "eval_splits", "test_splits"):
-            del options[name]
-        return super().to_json() | options
+        return in_batches(encode, examples, 256)
 
 
 def answer_positions(
@@ -400,9 +347,8 @@ def answer_positions(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Locates answers, (text, first character) or None, in the rows of ``encode``.
 
-    Returns start and end per row, int32 [R], both 0 if the row lacks a part of the
-    answer. Also returns whether the question is usable, bool [N]: it has no answer, or
-    at least one token of its answer was found.
+    Returns start and end per row, int32 [R], 0 if the row lacks a part of the answer,
+    and whether an answer has tokens or is None, bool [N].
     """
     begin = np.array([answer[1] if answer else -1 for answer in answers])
     size = np.array([len(answer[0]) if answer else 0 for answer in answers])

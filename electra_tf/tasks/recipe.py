@@ -11,10 +11,7 @@ EXPONENTS = {"exact": 0, "original": 1}
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Fine-tuning hyperparameters in which the paper and its code differ.
-
-    Peak learning rate and layer-wise decay are by ``encoder_size``. ``reduction`` of
-    the loss over the batch is "sum" or "mean".
+    """Fine-tuning hyperparameters, by ``encoder_size``; paper and code differ.
 
     Examples:
         >>> et.tasks.RECIPES["paper"].learning_rate["small"]
@@ -56,7 +53,6 @@ def layerwise_multipliers(
     The head has factor 1. With "exact", as in the paper, block k of n (from 0) has
     decay ** (n - k) and the embeddings have decay ** (n + 1). "original", as in the
     code, has one more power throughout, for a pooler that was removed.
-    Raises ValueError if ``decay`` is not in (0, 1] or ``exponent`` is unknown.
 
     Examples:
         >>> head = et.tasks.ClassificationHead(256, 2)
@@ -64,7 +60,6 @@ def layerwise_multipliers(
         >>> factors = et.tasks.layerwise_multipliers(model, decay=0.8)
         >>> [round(factor, 3) for _, factor in factors]  # embeddings, 4 blocks, head
         [0.328, 0.41, 0.512, 0.64, 0.8, 1.0]
-        >>> optimizer = et.training.AdamW(1e-4, learning_rate_multipliers=factors)
     """
     if not 0 < decay <= 1:
         raise UserError(f"decay is {decay}; it must be above 0, and 1 turns it off.")

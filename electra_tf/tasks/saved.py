@@ -41,9 +41,7 @@ def check_head(task: Task, model: TaskModel) -> None:
 def from_json(about: Mapping[str, Any]) -> Task:
     """Returns a task without data from the output of ``Task.to_json``.
 
-    Classes without their own ``from_json`` must be dataclasses. Missing fields get
-    their defaults, and unknown ones are ignored. Raises ValueError if ``about`` is
-    invalid or its class is not imported.
+    Missing fields get their defaults, and unknown ones are ignored.
     """
     files.check_shape(about, {"kind": str}, "the task")
     name, known = about["kind"], kinds()
@@ -58,13 +56,13 @@ def from_json(about: Mapping[str, Any]) -> Task:
     hints = typing.get_type_hints(kind)
     names = {field.name for field in dataclasses.fields(kind)} & about.keys()
     names -= {"name", "source"}
-    shape: dict[str, Any] = {name: hints[name] for name in names}
-    shape |= {"task": str, "text_names": list[str] | None}
-    files.check_shape(about, shape, "the task")
-    values = {name: about[name] for name in names}
-    # JSON has lists in place of tuples.
-    values |= {n: tuple(x) for n, x in values.items() if isinstance(x, list)}
-    values |= {"name": about["task"], "source": _no_source}
+    shape: dict[str, Any] = {"task": str, "text_names": list[str] | None}
+    files.check_shape(about, shape | {n: hints[n] for n in names}, "the task")
+    values: dict[str, Any] = {"name": about["task"], "source": _no_source}
+    for name in names:
+        # JSON has lists in place of tuples.
+        is_list = isinstance(about[name], list)
+        values[name] = tuple(about[name]) if is_list else about[name]
     has_labels = issubclass(kind, Classification | MultiLabel | Tagging)
     if has_labels and not values.get("labels"):
         raise UserError("the task: labels is missing.")

@@ -12,28 +12,15 @@ from electra_tf.data import paths
 from electra_tf.data.tables import READERS
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import check_strings
-from electra_tf.tasks.tables import (
-    LISTS_OF_PANDAS,
-    read_table,
-    read_text,
-    require_columns,
-)
+from electra_tf.tasks.tables import read_table, read_text, require_columns
 
 CONLLU_COLUMNS = (
     *("ID", "FORM", "LEMMA", "UPOS", "XPOS"),
     *("FEATS", "HEAD", "DEPREL", "DEPS", "MISC"),
 )
-_SPLITS = {
-    "train": re.compile(r"train"),
-    "dev": re.compile(r"dev|valid|testa"),
-    "test": re.compile(r"test(?!a)"),
-}
-_DOCUMENT = "-DOCSTART-"
-# From this number of rows on, one word each is a mistake.
-_MANY = 10
+_SPLITS = {"train": "train", "dev": "dev|valid|testa", "test": "test(?!a)"}
 # White space of ``tf.strings.split``, which the SavedModel uses.
 _WHITE_SPACE = " \t\n\v\f\r"
-_GAP = re.compile(f"[{_WHITE_SPACE}]+")
 
 
 def split_words(text: str) -> list[str]:
@@ -43,7 +30,7 @@ def split_words(text: str) -> list[str]:
         >>> et.tasks.split_words(" costs 10\u00a0000  euro")
         ['costs', '10\xa0000', 'euro']
     """
-    return [word for word in _GAP.split(text) if word]
+    return re.findall(f"[^{_WHITE_SPACE}]+", text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +38,8 @@ class Sentence:
     """A sentence of words, and its tags (None if unknown).
 
     Examples:
-        >>> sentence = et.tasks.Sentence("1", ("Ada", "wrote"), ("B-PER", "O"))
-        >>> dict(zip(sentence.words, sentence.tags, strict=True))
-        {'Ada': 'B-PER', 'wrote': 'O'}
+        >>> et.tasks.Sentence("1", ("Ada", "wrote"), ("B-PER", "O")).words
+        ('Ada', 'wrote')
     """
 
     id: str
@@ -75,9 +61,8 @@ class SentenceSource:
     - ``.csv``, ``.tsv``, ``.jsonl``, ``.json``: a table with one sentence per row.
       Words and tags are lists, or strings separated by spaces.
     - Others: one word per line and a blank or -DOCSTART- line after each sentence.
-      Columns are separated by tabs if the file has any, else by spaces. Lines of
-      several words that begin with # are comments if they have another number of
-      columns than the other lines.
+      Columns are separated by tabs if the file has any, else by spaces. Lines that
+      begin with # and have another number of columns are comments.
 
     Columns are numbers from 0, negative from the end, or names in CoNLL-U and tables.
     Tags of ``unlabeled`` splits are not read.
@@ -101,10 +86,8 @@ class SentenceSource:
         path = self.files.get(split)
         if not path:
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
-        labeled = split not in self.unlabeled
-        if paths.suffix(path) in READERS:
-            return list(self._table(path, labeled))
-        return self.columns(path, labeled)
+        read = self._table if paths.suffix(path) in READERS else self.columns
+        return read(path, split not in self.unlabeled)
 
     def columns(self, path: str, labeled: bool = True) -> list[Sentence]:
         """Reads CoNLL-U, or columns of a file with any other suffix."""
@@ -124,83 +107,72 @@ class SentenceSource:
         for first, block in blocks:
             words, tags = [], []
             for number, line in enumerate(block, first):
-                where = f"{path}, line {number}"
+                where, cells = f"{path}, line {number}", split(line)
                 if conllu and not re.match(r"\d+\t", line):
-                    if not re.match(r"#|\d+[-.]\d+\t", line):
-                        raise UserError(
-                            f"{where}: {line[:40]!r} must begin with an ID and a tab, "
-                            "or with # if it is a comment: correct the line."
-                        )
-                    continue
-                cells = split(line)
+                    if re.match(r"#|\d+[-.]\d+\t", line):
+                        continue
+                    raise UserError(f"{where}: {line[:40]!r} lacks an ID and a tab.")
                 # The word # has as many columns as the other words.
                 if re.match(r"#.*\s\S", line) and len(cells) not in widths:
                     continue
                 words.append(_cell(cells, word, "word", where))
-                if labeled:
-                    tags.append(_tag(cells, tag, word, where))
+                if not labeled:
+                    continue
+                tags.append(_cell(cells, tag, "tag", where))
+                if (tag - word) % len(cells) == 0:
+                    raise UserError(
+                        f"{where}: the word {tags[-1]!r} is its own tag: the line has "
+                        f"{len(cells)} columns, and --tag_column={tag}."
+                    )
             if words:
                 known = tuple(tags) if labeled else None
                 sentences.append(Sentence(f"line {first}", tuple(words), known))
         if not sentences:
             raise UserError(f"{path} has no words.")
-        counted = [tuple(map(str, range(1, len(s.words) + 1))) for s in sentences]
-        if counted == [sentence.words for sentence in sentences]:
+        numbers = tuple(map(str, range(1, 1 + max(len(s.words) for s in sentences))))
+        if all(s.words == numbers[: len(s.words)] for s in sentences):
             raise UserError(
                 f"{path}: column {self.word_column} numbers the words: set "
                 "--word_column, such as 1, and --tag_column."
             )
         return sentences
 
-    def _table(self, path: str, labeled: bool) -> Iterator[Sentence]:
-        layout = (
-            f"{path}: a table has one sentence per row, in the columns --word_column "
-            "and --tag_column. For one word per line, rename it to .conll and delete "
-            "the header, if any."
-        )
-        is_plain = paths.suffix(path) not in (".json", ".jsonl")
-        is_number = re.fullmatch("-?[0-9]+", self.word_column)
+    def _table(self, path: str, labeled: bool) -> list[Sentence]:
+        is_plain = paths.suffix(path) in (".csv", ".tsv")
+        one_word = f"{path}: files with one word per line must end in .conll."
+        is_number = is_plain and re.fullmatch("-?[0-9]+", self.word_column)
+        # Before parsing, which fails on quotes.
         header = read_text(path).partition("\n")[0]
-        if (
-            is_plain
-            and is_number
-            and self.word_column not in re.findall(r"\w+", header)
-        ):
-            raise UserError(layout)
-        table = read_table(path)
-        require_columns(table, [self.word_column], "word_column")
+        if is_number and self.word_column not in re.findall(r"[-\w]+", header):
+            raise UserError(one_word)
+        table, columns = read_table(path), {"word_column": self.word_column}
         if labeled:
-            require_columns(table, [self.tag_column], "tag_column")
-        count, longest = len(table.rows), 0
+            columns["tag_column"] = self.tag_column
+        for flag, name in columns.items():
+            require_columns(table, [name], flag)
+        sentences = []
         for line, row in table.rows:
             where = f"{path}, line {line}"
-            words = _list(row.get(self.word_column), self.word_column, where)
-            tags = None
-            if labeled:
-                tags = _list(row.get(self.tag_column), self.tag_column, where)
-                if len(tags) != len(words):
-                    raise UserError(
-                        f"{where}: {len(words)} words but {len(tags)} tags; there must "
-                        "be one tag per word."
-                    )
-            yield Sentence(str(row.get("id", line)), words, tags)
-            longest = max(longest, len(words))
-        if is_plain and count >= _MANY and longest == 1:
-            raise UserError(layout)
+            words, *tags = (_list(row.get(n), n, where) for n in columns.values())
+            if tags and len(tags[0]) != len(words):
+                raise UserError(f"{where}: {len(words)} words but {len(tags[0])} tags.")
+            sentences.append(Sentence(str(row.get("id", line)), words, *tags))
+        longest = max(len(sentence.words) for sentence in sentences)
+        if is_plain and len(sentences) >= 10 and longest == 1:
+            raise UserError(one_word)
+        return sentences
 
 
 def find_files(folder: str) -> dict[str, str]:
-    """Finds files with names that contain train, dev (valid, testa) or test (testb).
-
-    Raises ValueError if a split has several files, or if train is missing.
-    """
+    """Finds one file per split, named train, dev (valid, testa) or test (testb)."""
     by_split: dict[str, str] = {}
     for split, pattern in _SPLITS.items():
-        names = [n for n in sorted(os.listdir(folder)) if pattern.search(n.lower())]
+        names = [n for n in sorted(os.listdir(folder)) if re.search(pattern, n.lower())]
         if len(names) > 1 or (split == "train" and not names):
+            found = " and ".join(names) or "no file"
             raise UserError(
-                f"{folder} has {' and '.join(names) or 'no file'} for {split}, and "
-                "needs one. Name the files with --train, --eval and --test."
+                f"{folder} has {found} for {split}: name the files with --train, "
+                "--eval and --test."
             )
         if names:
             by_split[split] = os.path.join(folder, names[0])
@@ -212,7 +184,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
     block: list[str] = []
     for number, line in enumerate([*lines, ""], 1):
         # -DOCSTART- is the first cell, or the second one after a number.
-        if line.strip(_WHITE_SPACE) and _DOCUMENT not in line.split()[:2]:
+        if line.strip(_WHITE_SPACE) and "-DOCSTART-" not in line.split()[:2]:
             block.append(line)
         elif block:
             yield number - len(block), block
@@ -224,43 +196,25 @@ def _number(column: str, conllu: bool, kind: str, path: str) -> int:
         return int(column)
     if conllu and column.upper() in CONLLU_COLUMNS:
         return CONLLU_COLUMNS.index(column.upper())
-    named = f", or one of {', '.join(CONLLU_COLUMNS)}" if conllu else ""
-    raise UserError(
-        f"--{kind}_column={column}: for {path} it must be a number, from 0 or negative "
-        f"from the end{named}. Tables with named columns end in .csv, .tsv or .jsonl."
-    )
+    named = f" or one of {', '.join(CONLLU_COLUMNS)}" if conllu else ""
+    raise UserError(f"--{kind}_column={column}: it must be a number{named} for {path}.")
 
 
 def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
     if not -len(cells) <= column < len(cells):
-        raise UserError(
-            f"{where}: {len(cells)} columns, but --{kind}_column is {column}. Correct "
-            "the line, or the flag."
-        )
+        raise UserError(f"{where}: {len(cells)} columns; --{kind}_column is {column}.")
     if not cells[column].strip(_WHITE_SPACE):
-        hint = " (O marks words outside of all entities)" if kind == "tag" else ""
-        raise UserError(f"{where}: the {kind} is empty. Fill it in{hint}.")
+        raise UserError(f"{where}: the {kind} is empty.")
     return cells[column]
 
 
-def _tag(cells: list[str], column: int, word: int, where: str) -> str:
-    tag = _cell(cells, column, "tag", where)
-    if column % len(cells) == word % len(cells):
-        raise UserError(
-            f"{where}: the word {tag!r} is its own tag, because the line has "
-            f"{len(cells)} columns. Add the tag, or change --word_column={word} or "
-            f"--tag_column={column}."
-        )
-    return tag
-
-
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
-    is_text = isinstance(value, str) and not value.startswith(LISTS_OF_PANDAS)
+    # pandas writes lists into CSV files as ['a', 'b'].
+    is_text = isinstance(value, str) and not value.startswith(("['", '["'))
     parts = split_words(value) if is_text else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise UserError(
-            f"{where}: column {column} must hold a list of strings, or one string with "
-            f"spaces between them, got {value!r}."
+            f"{where}: column {column} must hold a list of strings, got {value!r}."
         )
     if not parts or not all(part.strip(_WHITE_SPACE) for part in parts):
         raise UserError(f"{where}: column {column} is empty or holds an empty string.")
@@ -268,20 +222,18 @@ def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
 
 
 Span = tuple[str, int, int]
-_SPAN_TAG = re.compile(r"O|[BIES](-.*)?", re.DOTALL)
 
 
 def is_span_tag(tag: str) -> bool:
     """Returns True if a tag is O, or B, I, E or S with or without a type."""
-    return _SPAN_TAG.fullmatch(tag) is not None
+    return tag == "O" or tag.partition("-")[0] in ("B", "I", "E", "S")
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
     """Returns the spans of a sentence in order: (type, first word, word after last).
 
-    One rule decodes IOB1, IOB2 and BIOES, including invalid sequences. B and S start a
-    span. I and E do so if the previous word is not in an open span of the same type.
-    The rule is conlleval's for IOB, and seqeval's default mode for BIOES.
+    Decodes IOB1, IOB2, BIOES and invalid sequences, as conlleval and seqeval do. B and
+    S start a span, I and E if the previous word is not in an open span of their type.
     """
     closed: list[Span] = []
     before, kind_before, start = "O", "", 0
@@ -300,9 +252,9 @@ def spans(tags: Sequence[str]) -> list[Span]:
 def tag_counts(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """Counts by sentence, int64 [N, 5], for ``tag_shares``.
+    """Counts correct tags, words, and correct, labeled and predicted spans.
 
-    They are correct tags, words, and correct, labeled and predicted spans.
+    The counts are by sentence, int64 [N, 5].
     """
     counts = np.zeros([len(labels), 5], np.int64)
     for row, gold, answer in zip(counts, labels, predictions, strict=True):
@@ -310,16 +262,3 @@ def tag_counts(
         wanted, given = set(spans(gold)), set(spans(answer))
         row[:] = right, len(gold), len(wanted & given), len(wanted), len(given)
     return counts
-
-
-def span_shares(counts: np.ndarray) -> dict[str, float]:
-    """Returns precision, recall and F1 from correct, labeled and predicted spans, [3].
-
-    They are in [0, 1], and 0 if their denominator is 0.
-    """
-    right, labeled, predicted = counts.tolist()
-    return {
-        "f1": 2 * right / max(labeled + predicted, 1),
-        "precision": right / max(predicted, 1),
-        "recall": right / max(labeled, 1),
-    }

@@ -1,7 +1,4 @@
-"""Span head for question answering, its losses, and decoding of its beam.
-
-As in the original code, the head is XLNet's: start, end given the start, and
-answerability.
+"""Span head of question answering, as in XLNet, its losses, and decoding of its beam.
 
 Letters: B batch, R rows (windows), S sequence, D hidden size, H hidden layer size,
 K beam size.
@@ -27,25 +24,20 @@ FORBIDDEN = -1000.0
 class SpanHead(Serializable, keras.layers.Layer):
     """Predicts the start, the end given the start, and answerability.
 
-    In training, ``start_positions`` is an input, and the end is predicted given the
-    true start. Otherwise, it is predicted given each of the ``beam_size`` most probable
-    starts. Answers lie in the second segment, or at [CLS] for no answer.
+    In training, the end is predicted given the true start. Otherwise, it is predicted
+    given each of the ``beam_size`` most probable starts. Answers lie in the second
+    segment, or at [CLS] for no answer.
 
     Deviation: the original tiles the start vectors over all positions, [B, K, S, 2D].
     Here the hidden layer's kernel is split into halves for start and end. Starts are
     processed one by one, so no tensor exceeds [B, S, H]. The result is the same.
 
-    ``hidden_size`` is D and ``dense_size`` H. The beam has ``beam_size`` starts, with
-    as many ends each. ``answerability`` adds null_logits.
+    ``hidden_size`` is D and ``dense_size`` H. ``answerability`` adds null_logits.
 
     Examples:
         >>> head = et.tasks.SpanHead(hidden_size=256, beam_size=5)
         >>> model = et.tasks.TaskModel(et.load("mini").encoder, head)
-        >>> ids = tf.constant([[2, 7, 3, 8, 9, 3]])
-        >>> outputs = model(
-        ...     {"input_ids": ids, "segment_ids": ids * 0, "input_mask": ids * 0 + 1}
-        ... )
-        >>> outputs["start_index"].shape
+        >>> model({"input_ids": tf.constant([[2, 7, 3, 8, 9, 3]])})["start_index"].shape
         TensorShape([1, 5])
     """
 
@@ -67,17 +59,17 @@ class SpanHead(Serializable, keras.layers.Layer):
         self.answerability = answerability
 
     def build(self, hidden_shape: Any = None) -> None:
-        both, dense = 2 * self.hidden_size, self.dense_size
         self.start = self._add("start", self.hidden_size, 1)
         self._build_end()
         if self.answerability:
-            self.null_hidden = self._add("null_hidden", both, dense)
-            self.null = self._add("null", dense, 1)
+            self.null_hidden, self.null = self._add_two("null")
 
     def _build_end(self) -> None:
-        both, dense = 2 * self.hidden_size, self.dense_size
-        self.end_hidden = self._add("end_hidden", both, dense)
-        self.end = self._add("end", dense, 1)
+        self.end_hidden, self.end = self._add_two("end")
+
+    def _add_two(self, name: str) -> tuple[Any, Any]:
+        hidden = self._add(f"{name}_hidden", 2 * self.hidden_size, self.dense_size)
+        return hidden, self._add(name, self.dense_size, 1)
 
     def _add(self, name: str, *shape: int) -> tuple[Any, Any]:
         # A new initializer per kernel: a shared instance would repeat its values.
@@ -91,11 +83,10 @@ class SpanHead(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> Tensors:
-        """Predicts starts, ends and answerability.
+        """Takes hidden [B, S, D], input_mask and segment_ids, int32 [B, S].
 
-        Takes hidden, [B, S, D], and input_mask and segment_ids, int32 [B, S]; for
-        training also start_positions, int32 [B]. ``training`` and ``seed`` are
-        ignored, since the head lacks dropout.
+        Training adds start_positions, int32 [B]. ``training`` and ``seed`` are ignored,
+        since the head lacks dropout.
 
         Returns float32 start_logits and end_logits [B, S] if start_positions is given.
         Otherwise returns start_index [B, K] and end_index [B, K, K], int32, best first,
@@ -159,21 +150,19 @@ class IndependentSpanHead(SpanHead):
         self.end = self._add("end", self.hidden_size, 1)
 
     def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Returns end logits [B, K, S], the same for all starts."""
         logits = linear(hidden, *self.end)[:, tf.newaxis, :, 0]
         return tf.tile(logits, [1, known_shape(starts)[1], 1])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class PositionLoss(Serializable, keras.losses.Loss):
-    """Weighted cross-entropy of one position."""
+    """Weighted cross-entropy of one position: logits [B, S], losses [B]."""
 
     def __init__(self, weight: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.weight = weight
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns losses [B] from positions, int [B], and logits [B, S]."""
         return self.weight * tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=tf.cast(y_true, tf.int32), logits=y_pred
         )
@@ -181,10 +170,9 @@ class PositionLoss(Serializable, keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class AnswerabilityLoss(PositionLoss):
-    """Weighted binary cross-entropy."""
+    """Weighted binary cross-entropy, [B]."""
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns losses [B] from labels (0 or 1) and logits, [B]."""
         return self.weight * tf.nn.sigmoid_cross_entropy_with_logits(
             labels=tf.cast(y_true, tf.float32), logits=y_pred
         )
@@ -193,33 +181,25 @@ class AnswerabilityLoss(PositionLoss):
 def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tensors:
     """Returns the most probable answer over all windows of each question.
 
-    Valid answers lie in the paragraph, do not end before they start and have at most
-    ``max_answer_length`` word pieces. Their window has the most context around the
-    start. ``inputs`` are char_start, char_end and max_context [R, S], and sorted
-    example, int64 [R], with at least one row per question. Returns start and end,
-    characters of the paragraph, int32 [B], -1 for none, and score, their probability,
-    float32 [B].
+    Valid answers lie in the paragraph and have at most ``max_answer_length`` word
+    pieces. Their window has the most context around the start. ``inputs`` are
+    char_start, char_end and max_context [R, S], and sorted example, int64 [R]. Returns
+    start and end, int32 [B], -1 for none, and score, their probability.
     """
-    end = outputs["end_index"]  # [R, K, K]
-    start = tf.broadcast_to(outputs["start_index"][:, :, tf.newaxis], tf.shape(end))
-
-    def look_up(name: str, index: tf.Tensor) -> tf.Tensor:
-        return tf.gather(inputs[name], index, batch_dims=1)
-
-    begins, ends = look_up("char_start", start), look_up("char_end", end)
-    shows_most = look_up("max_context", start) == 1
-    score = outputs["start_log_probs"][:, :, tf.newaxis] + outputs["end_log_probs"]
+    rows, starts, ends = tf.unstack(tf.shape(outputs["end_index"]))
+    shape = [rows, starts * ends]
+    start = tf.repeat(outputs["start_index"], ends, axis=1)
+    end = tf.reshape(outputs["end_index"], shape)
+    score = tf.repeat(outputs["start_log_probs"], ends, axis=1)
+    score += tf.reshape(outputs["end_log_probs"], shape)
+    begins = tf.gather(inputs["char_start"], start, batch_dims=1)
+    ends = tf.gather(inputs["char_end"], end, batch_dims=1)
+    shows_most = tf.gather(inputs["max_context"], start, batch_dims=1) == 1
     allowed = (begins >= 0) & (ends >= 0) & shows_most & (end >= start)
     # The comparison with -inf excludes NaN.
     allowed &= (end - start < max_answer_length) & (score > -np.inf)
     score = tf.where(allowed, score, -np.inf)
-
-    def flat(values: tf.Tensor) -> tf.Tensor:
-        rows, starts, ends = tf.unstack(tf.shape(values))
-        return tf.reshape(values, [rows, starts * ends])
-
-    score, example = flat(score), inputs["example"]
-    best = tf.argmax(score, axis=1)  # [R]
+    best, example = tf.argmax(score, axis=1), inputs["example"]  # [R]
     row_score = tf.reduce_max(score, axis=1)
     highest = tf.math.segment_max(row_score, example)  # [B]
     rows = tf.range(tf.size(example, tf.int64))
@@ -227,7 +207,7 @@ def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tens
     first = tf.math.segment_min(tf.where(wins, rows, tf.int64.max), example)
 
     def chosen(values: tf.Tensor) -> tf.Tensor:
-        by_row = tf.gather(flat(values), best, batch_dims=1)
+        by_row = tf.gather(values, best, batch_dims=1)
         return tf.where(highest > -np.inf, tf.gather(by_row, first), -1)
 
     return {"start": chosen(begins), "end": chosen(ends), "score": tf.exp(highest)}

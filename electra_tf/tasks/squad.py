@@ -1,7 +1,6 @@
 """SQuAD 1.1 and 2.0: data files and official metrics.
 
-Scores are in [0, 1] and compare each answer with the best-matching label. N is the
-number of questions.
+Scores compare each answer with the best-matching label. N is the number of questions.
 """
 
 import collections
@@ -21,20 +20,18 @@ from electra_tf.errors import UserError
 from electra_tf.tasks.tables import read_text
 
 Texts = Sequence[str]
-# Required fields of questions, and additional fields of labeled ones.
+# Fields of questions, and additional ones of labeled questions.
 _QUESTION = {"id": str | int, "question": str}
-_LABELED = {
-    "answers": [{"text": str, "answer_start": int}],
-    "is_impossible": bool | int | None,
-}
+_ANSWER = {"text": str, "answer_start": int}
+_LABELED = {"answers": [_ANSWER], "is_impossible": bool | int | None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
     """A question and its paragraph (context).
 
-    ``answers`` are the (text, first character in the paragraph) of the labels. They are
-    empty for unanswerable questions, and None if unknown.
+    ``answers`` are the (text, first character) of the labels, empty for unanswerable
+    questions, and None if unknown.
 
     Examples:
         >>> question = et.tasks.Question("1", "Who?", "Ada wrote it.", (("Ada", 0),))
@@ -56,12 +53,11 @@ class Question:
     @property
     def is_located(self) -> bool:
         """True if the first answer, the training target, is at its offset."""
-        first = self.answers[:1]
-        return all(
-            # Negative numbers would count from the end.
-            text and at >= 0 and self.context.startswith(text, at)
-            for text, at in first
-        )
+        if not self.answers:
+            return True
+        text, start = self.answers[0]
+        # Negative numbers would count from the end.
+        return bool(text) and start >= 0 and self.context.startswith(text, start)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +65,8 @@ class SquadSource:
     """Reads the splits of a question answering task, one or more files each.
 
     ``unanswerable`` allows questions without answers (SQuAD 2.0). Answers of
-    ``unlabeled`` splits are not read. ``log`` receives the number of training questions
-    that are dropped because their answer is not at its offset.
+    ``unlabeled`` splits are not read. Training questions with an answer that is not at
+    its offset are dropped and logged.
 
     Examples:
         >>> import json
@@ -78,12 +74,10 @@ class SquadSource:
         >>> answers = [{"text": "Ada", "answer_start": 0}]
         >>> question = {"id": "1", "question": "Who?", "answers": answers}
         >>> paragraph = {"context": "Ada wrote it.", "qas": [question]}
-        >>> _ = Path("dev.json").write_text(
-        ...     json.dumps({"data": [{"paragraphs": [paragraph]}]})
-        ... )
-        >>> source = et.tasks.SquadSource(
-        ...     files={"dev": ["dev.json"]}, unanswerable=False, log=print
-        ... )
+        >>> content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
+        >>> _ = Path("dev.json").write_text(content)
+        >>> files = {"dev": ["dev.json"]}
+        >>> source = et.tasks.SquadSource(files=files, unanswerable=False, log=print)
         >>> source("dev")[0].question
         'Who?'
     """
@@ -100,71 +94,57 @@ class SquadSource:
         names = ", ".join(map(str, self.files[split]))
         if not questions:
             raise UserError(f"{names}: there are no questions.")
-        seen = collections.Counter(question.id for question in questions)
-        name, count = seen.most_common(1)[0]
         if split != "train":
+            # Predictions are written by id.
+            ids = collections.Counter(question.id for question in questions)
+            name, count = ids.most_common(1)[0]
             if count > 1:
-                raise UserError(
-                    f"{names}: two questions have the id {name!r}; predictions are "
-                    "written by id."
-                )
+                raise UserError(f"{names}: two questions have the id {name!r}.")
             return questions
-        # Combined files, such as SQuAD and its translation, may share ids.
-        questions = _with_unique_ids(questions)
-        located = [question for question in questions if question.is_located]
+        # Combined files, such as SQuAD and its translation, may share ids: adds #2.
+        unique: dict[str, Question] = {}
+        for question in questions:
+            name, count = question.id, 1
+            while name in unique:
+                count += 1
+                name = f"{question.id}#{count}"
+            unique[name] = dataclasses.replace(question, id=name)
+        located = [question for question in unique.values() if question.is_located]
         if missing := len(questions) - len(located):
             self.log(
                 f"warning: {missing} training questions are left out, because their "
                 "answer is not at its answer_start"
             )
         if not located:
-            raise UserError(
-                f"{names}: no training question is left. Does answer_start count "
-                "characters of context, from 0?"
-            )
+            raise UserError(f"{names}: no training question is left: fix answer_start.")
         return located
 
     def _read(self, path: str, split: str) -> Iterator[Question]:
         content = files.parse_json(read_text(path), f"{path}: not JSON")
         question = _QUESTION | ({} if split in self.unlabeled else _LABELED)
-        paragraphs = [{"context": str, "qas": [question]}]
+        shape = {"data": [{"paragraphs": [{"context": str, "qas": [question]}]}]}
         files.check_shape(
             content,
-            {"data": [{"paragraphs": paragraphs}]},
+            shape,
             f"{path}: not in the layout of SQuAD (data / paragraphs / context and "
             "qas / id, question and answers)",
         )
         for article in content["data"]:
             for paragraph in article["paragraphs"]:
                 for item in paragraph["qas"]:
-                    yield self._question(paragraph, item, split, path)
+                    yield self._question(paragraph["context"], item, split, path)
 
-    def _question(self, paragraph: Any, item: Any, split: str, path: str) -> Question:
-        answers = None
+    def _question(self, context: str, item: Any, split: str, path: str) -> Question:
+        name, answers = str(item["id"]), None
         if split not in self.unlabeled:
             given = [(a["text"], a["answer_start"]) for a in item["answers"]]
             # Ignores any answers of unanswerable questions.
             answers = tuple(given) if not item.get("is_impossible") else ()
             if not answers and not self.unanswerable:
                 raise UserError(
-                    f"{path}: question {item['id']!r} has no answer; use --task=squad2."
+                    f"{path}: question {name!r} has no answer; use --task=squad2."
                 )
-        return Question(
-            str(item["id"]), item["question"], paragraph["context"], answers
-        )
-
-
-def _with_unique_ids(questions: Sequence[Question]) -> list[Question]:
-    """Appends #2, #3, ... to repeated ids."""
-    seen: set[str] = set()
-    unique = []
-    for question in questions:
-        names = (f"{question.id}#{number}" for number in itertools.count(2))
-        chosen = itertools.chain([question.id], names)
-        name = next(each for each in chosen if each not in seen)
-        seen.add(name)
-        unique.append(dataclasses.replace(question, id=name))
-    return unique
+        return Question(name, item["question"], context, answers)
 
 
 def find_squad_files(folder: str, version: str) -> dict[str, str]:
@@ -204,21 +184,19 @@ def token_f1(answer: str, right: str, empty: float) -> float:
 def raw_scores(
     answers: Texts, right: Sequence[Texts], *, unanswerable: bool
 ) -> dict[str, np.ndarray]:
-    """Returns exact_match and f1 of each answer, [N], with the best label.
+    """Returns exact_match and f1 of each answer, in [0, 1], [N].
 
-    ``right`` holds the labels. They may be empty if ``unanswerable`` (SQuAD 2.0); an
-    empty answer is then right.
+    ``right`` are the labels; an empty answer is right if there are none.
     """
     if unanswerable:
         right = [list(filter(normalize_answer, texts)) or [""] for texts in right]
     pairs = list(zip(answers, right, strict=True))
     empty = float(unanswerable)
     exact = [
-        float(normalize_answer(given) in map(normalize_answer, ones))
-        for given, ones in pairs
+        normalize_answer(given) in map(normalize_answer, ones) for given, ones in pairs
     ]
     f1 = [max(token_f1(given, one, empty) for one in ones) for given, ones in pairs]
-    return {"exact_match": np.array(exact), "f1": np.array(f1)}
+    return {"exact_match": np.array(exact, float), "f1": np.array(f1)}
 
 
 def means_v2(
@@ -228,36 +206,31 @@ def means_v2(
     given: np.ndarray,
     threshold: float,
 ) -> dict[str, float]:
-    """SQuAD 2.0 exact match and F1, at a fixed and at the best threshold.
+    """SQuAD 2.0 exact match and F1 in percent, at a fixed and at the best threshold.
 
     ``raw`` are the scores of ``raw_scores``, and ``given`` marks non-empty answers.
-    An answer counts as empty if its null odds exceed the threshold. Returns exact_match
-    and f1, and both with the prefixes has_answer_ and no_answer_ if there are such
-    questions. Also returns best_exact_match and best_f1 with their thresholds.
+    An answer counts as empty if its null odds exceed the threshold. The prefixes
+    has_answer_ and no_answer_ mark the scores of such questions.
     """
     every = np.full(len(odds), True)
     groups = {"": every, "has_answer_": answerable, "no_answer_": ~answerable}
     decided = {n: np.where(odds > threshold, ~answerable, x) for n, x in raw.items()}
     scores = {
-        group + name: float(np.mean(values[rows]))
+        group + name: 100 * float(np.mean(values[rows]))
         for group, rows in groups.items()
         for name, values in decided.items()
         if np.any(rows)
     }
     for name, values in raw.items():
         best, at = best_threshold(values, odds, answerable, given)
-        scores |= {f"best_{name}": best, f"best_{name}_threshold": at}
+        scores |= {f"best_{name}": 100 * best, f"best_{name}_threshold": at}
     return scores
 
 
 def best_threshold(
     values: np.ndarray, odds: np.ndarray, answerable: np.ndarray, given: np.ndarray
 ) -> tuple[float, float]:
-    """Returns the best mean score over all thresholds, and its threshold.
-
-    Ties go to the lowest threshold; it is 0 if empty answers score best. All arguments
-    are [N]: scores, null odds, answerability and whether the answer is not empty.
-    """
+    """Returns the best mean score, and its lowest threshold (0 if all are empty)."""
     order = np.argsort(odds, kind="stable")
     steps = np.where(answerable, values, -given.astype(float))[order]
     # In the order of the official script, whose rounding decides ties.

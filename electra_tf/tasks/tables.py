@@ -17,21 +17,14 @@ from electra_tf.data.tables import READERS, listed
 from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks.base import Example
 
-# Rejects gzip bombs: text compresses far less.
-_MOST_TIMES_UNPACKED, _SMALL_UNPACKED = 500, 1 << 28
-# Starts of a list that pandas wrote into one cell of a CSV file.
-LISTS_OF_PANDAS = ("['", '["')
-# (line number, cells by column name) of each row.
-Numbered = list[tuple[int, dict[str, Any]]]
-
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A file's columns and rows."""
+    """A file's columns; ``rows`` have the line number and the cells by column."""
 
     path: str
     columns: tuple[str, ...]
-    rows: Numbered
+    rows: list[tuple[int, dict[str, Any]]]
 
 
 def read_text(path: str) -> str:
@@ -39,24 +32,20 @@ def read_text(path: str) -> str:
 
     Raises ValueError if it is empty, binary or not UTF-8, OSError if unreadable.
     """
-    most = max(_SMALL_UNPACKED, _MOST_TIMES_UNPACKED * paths.size(path))
+    # Rejects gzip bombs: text compresses far less.
+    most = max(1 << 28, 500 * paths.size(path))
     with paths.open_unpacked(path) as file:
         raw = file.read(most + 1 if paths.is_packed(path) else -1)
     if paths.is_packed(path) and len(raw) > most:
         raise UserError(f"{path} unpacks to over {most:,} bytes: unpack it first.")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw:
-        raise UserError(
-            f"{path}: it holds UTF-16 or binary data, not UTF-8. Save text as UTF-8, "
-            "for example with: iconv -f utf-16 -t utf-8"
-        )
+        raise UserError(f"{path}: UTF-16 or binary data; save the text as UTF-8.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}: not UTF-8 at byte {error.start} (line {line}). Convert it, for "
-            "example with: iconv -f cp1252 -t utf-8"
-        ) from error
+        message = f"{path}: not UTF-8 at byte {error.start} (line {line}); convert it."
+        raise UserError(message) from error
     if not text.strip():
         raise UserError(f"{path}: the file is empty.")
     return text
@@ -66,10 +55,8 @@ def read_table(path: str) -> Table:
     """Reads a table in the format of its suffix."""
     kind = paths.suffix(path)
     if kind not in READERS:
-        raise UserError(
-            f"{path}: unknown kind of table {kind!r}; it must end in "
-            f"{', '.join(READERS)} (or that with {', '.join(paths.PACKED)})."
-        )
+        allowed = ", ".join(READERS)
+        raise UserError(f"{path}: unknown kind of table {kind!r}; use {allowed}.")
     # A carriage return alone can end a line of CSV, but not of JSON.
     lines = io.StringIO(read_text(path), newline="" if kind == ".csv" else "\n")
     rows = list(READERS[kind](lines, path))
@@ -83,9 +70,9 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
     """Raises ValueError if a column is missing."""
     for name in names:
         if name not in table.columns:
-            hint = did_you_mean(name, table.columns)
             raise UserError(
-                f"{table.path} has no column {name!r}.{hint} Its columns are "
+                f"{table.path} has no column {name!r}."
+                f"{did_you_mean(name, table.columns)} Its columns are "
                 f"{listed(table.columns)}: change --{flag}. The first line must name "
                 "the columns."
             )
@@ -103,12 +90,8 @@ class TableSource:
     Examples:
         >>> from pathlib import Path
         >>> _ = Path("dev.csv").write_text("text,label\nI liked it.,good\n")
-        >>> source = et.tasks.TableSource(
-        ...     files={"dev": "dev.csv"},
-        ...     text=("text",),
-        ...     label=("label",),
-        ...     kind="classification",
-        ... )
+        >>> options = {"text": ("text",), "label": ("label",), "kind": "classification"}
+        >>> source = et.tasks.TableSource(files={"dev": "dev.csv"}, **options)
         >>> source("dev")[0].label
         'good'
     """
@@ -127,14 +110,11 @@ class TableSource:
         if len(self.label) > 1 and self.kind != "multilabel":
             raise UserError(
                 f"--label names {len(self.label)} columns ({', '.join(self.label)}), "
-                f"but --task={self.kind} has one: name one, or use --task=multilabel."
+                f"but --task={self.kind} has one: use --task=multilabel."
             )
         columns = (*self.text, *self.label)
         if doubled := {name for name in columns if columns.count(name) > 1}:
-            raise UserError(
-                f"--text and --label name {sorted(doubled)} twice: each needs its own "
-                "column."
-            )
+            raise UserError(f"--text and --label name {sorted(doubled)} twice.")
 
     def __call__(self, split: str) -> list[Example]:
         if not self.files.get(split):
@@ -147,7 +127,12 @@ class TableSource:
         examples = []
         for count, (line, row) in enumerate(table.rows):
             where = f"{table.path}, line {line}"
-            texts = tuple(_text(row.get(name), name, where) for name in self.text)
+            texts = tuple(row.get(name) for name in self.text)
+            for name, text in zip(self.text, texts, strict=True):
+                if not isinstance(text, str):
+                    raise UserError(
+                        f"{where}: column {name} must hold a text, got {text!r}."
+                    )
             label = self._label(row, where) if labeled else None
             examples.append(Example(str(row.get("id", count)), texts, label))
         return examples
@@ -158,8 +143,8 @@ class TableSource:
         value = row.get(self.label[0])
         if value is None or not str(value).strip():
             raise UserError(
-                f"{where}: the label (column {self.label[0]}) is empty. Fill it in or "
-                "remove the row; for texts to predict use --test."
+                f"{where}: the label (column {self.label[0]}) is empty; for texts to "
+                "predict use --test."
             )
         if self.kind != "regression":
             return self._name(value, where)
@@ -170,8 +155,8 @@ class TableSource:
             number = math.nan
         if not math.isfinite(number):
             raise UserError(
-                f"{where}: the label {value!r} (column {self.label[0]}) is not a "
-                "number; regression needs numbers, for names use --task=classification."
+                f"{where}: the label {value!r} is not a number; for names use "
+                "--task=classification."
             )
         return number
 
@@ -181,8 +166,8 @@ class TableSource:
         parts = row.get(self.label[0])
         if not isinstance(parts, list):
             text = "" if parts is None else self._name(parts, where)
-            is_numbers = re.fullmatch(r"\[[-\d.,\s]*\]", text)
-            if is_numbers or text.startswith(LISTS_OF_PANDAS):
+            # Such as ['a'] or [1, 2], which pandas writes into CSV files.
+            if re.match(r"""\[(['"]|[-\d.,\s]*\]$)""", text):
                 raise UserError(
                     f"{where}: the labels {text} are a list in one string: join them "
                     f"with {self.separator} (--label_separator), or use JSON Lines."
@@ -195,13 +180,9 @@ class TableSource:
         """Returns a label as a stripped string; integral floats of JSON lose ".0"."""
         is_number = isinstance(value, float) and math.isfinite(value)
         if not is_number and not isinstance(value, str | int):
-            raise UserError(
-                f"{where}: {json.dumps(value)[:60]} in column {self.label[0]} is not a "
-                "label: give a string or a number (a list of them for multilabel)."
-            )
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        return str(value).strip()
+            shown, column = json.dumps(value)[:60], self.label[0]
+            raise UserError(f"{where}: {shown} in column {column} is not a label.")
+        return str(int(value) if is_number and value.is_integer() else value).strip()
 
     def _flag(self, value: Any, name: str, where: str) -> bool:
         flag = str(value).strip().lower()
@@ -210,18 +191,11 @@ class TableSource:
         return flag in ("1", "true")
 
 
-def _text(value: Any, name: str, where: str) -> str:
-    if not isinstance(value, str):
-        raise UserError(f"{where}: column {name} must hold a text, got {value!r}.")
-    return value
-
-
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Holds out an evaluation split, ``name``, from the training table.
+    """Holds out a random 1/``period`` of the training examples as the split ``name``.
 
-    A random 1/``period`` of the examples is held out. Examples with the same
-    ``context`` stay together. ``source`` reads other splits.
+    Examples with the same ``context`` stay together. ``source`` reads other splits.
     """
 
     source: Callable[[str], list[Example]]
@@ -236,16 +210,14 @@ class HeldOut:
         groups: dict[Any, list[int]] = {}
         for index, example in enumerate(examples):
             groups.setdefault(getattr(example, "context", index), []).append(index)
-        if len(examples) < 2 * self.period or len(groups) < 2:
-            raise UserError(
-                f"{len(examples)} training examples are too few to hold some out: "
-                "give a table to evaluate on (--eval)."
-            )
+        total = len(examples)
+        if total < 2 * self.period or len(groups) < 2:
+            raise UserError(f"{total} training examples are too few: set --eval.")
         order = list(groups.values())
         # Shuffled: tables are often sorted by label.
         random.Random(0).shuffle(order)
         sizes = itertools.accumulate(map(len, order[:-1]))
-        below = sum(size < len(examples) // self.period for size in sizes)
+        below = sum(size < total // self.period for size in sizes)
         count = min(below + 1, len(order) - 1)
         chosen = order[:count] if split == self.name else order[count:]
         return [examples[index] for index in sorted(itertools.chain(*chosen))]

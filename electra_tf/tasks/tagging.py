@@ -1,7 +1,6 @@
 """Token classification, such as chunking, NER and part-of-speech tagging.
 
 Tags are predicted at the first word piece of a word. Scores are in percent.
-
 Letters: B texts or batch, R rows, S sequence, W words, C tags.
 """
 
@@ -27,27 +26,17 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task, check_choice
-from electra_tf.tasks.encoding import joined, padded
+from electra_tf.tasks.encoding import Columns, in_batches, padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
-from electra_tf.tasks.sentences import (
-    Sentence,
-    is_span_tag,
-    span_shares,
-    spans,
-    tag_counts,
-)
+from electra_tf.tasks.metrics import precision_recall_f1
+from electra_tf.tasks.sentences import Sentence, is_span_tag, spans, tag_counts
 
-_BATCH = 1024
 Sentences = Sequence[Sentence]
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class WordMean(keras.losses.Loss):
-    """Cross-entropy averaged over the words of the batch.
-
-    Words are positions with a positive sample weight. Unlike Keras's reductions, the
-    mean is over the words of all replicas.
-    """
+    """Cross-entropy averaged over the words (sample weight > 0) of all replicas."""
 
     def __init__(self, name: str = "word_mean"):
         super().__init__(name=name, reduction="none")
@@ -80,11 +69,12 @@ class TaggedWords:
     probabilities: np.ndarray
 
 
+Answers = Sequence[TaggedWords]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagging(Task):
-    r"""Token classification with one tag per word.
-
-    See ``Task`` for the other fields.
+    """Token classification with one tag per word.
 
     Attributes:
         main_metric: "f1" of the spans of B-, I-, E- and S- tags, or "accuracy".
@@ -94,12 +84,7 @@ class Tagging(Task):
         fallback: tag of words without word pieces: O, or the most frequent tag.
 
     Examples:
-        >>> from pathlib import Path
-        >>> _ = Path("train.conll").write_text("Ada B-PER\nwrote O\n\nIt O\nran O\n")
-        >>> source = et.tasks.SentenceSource(
-        ...     files={"train": "train.conll"}, word_column="0", tag_column="-1"
-        ... )
-        >>> et.tasks.Tagging(name="people", source=source).main_metric
+        >>> et.tasks.Tagging(name="people", source=None).main_metric
         'f1'
     """
 
@@ -115,25 +100,18 @@ class Tagging(Task):
 
     kind = "tagging"
     splits_long = True
+    saved_fields = ("labels", "fallback", "main_metric")
 
     def __post_init__(self) -> None:
         check_choice("main_metric", self.main_metric, ("f1", "accuracy"))
 
     def prepare(self, train_examples: Sentences) -> Tagging:
-        """Returns the task with the tags of the training data.
-
-        Raises ValueError for fewer than two tags, and for "f1" for tags that are not
-        span tags.
-        """
         if self.labels is not None:
             return self
         self._check(train_examples)
         counts = collections.Counter(t for e in train_examples for t in e.tags)
         if len(counts) < 2:
-            raise UserError(
-                f"All {counts.total()} words of the training data have the tag "
-                f"{next(iter(counts))!r}: there is nothing to learn."
-            )
+            raise UserError(f"All tags are {max(counts)!r}: there is nothing to learn.")
         fallback = "O" if "O" in counts else counts.most_common(1)[0][0]
         labels = tuple(sorted(counts))
         return dataclasses.replace(self, labels=labels, fallback=fallback)
@@ -141,17 +119,14 @@ class Tagging(Task):
     def _check(self, examples: Sentences) -> None:
         """Raises ValueError if spans are scored and a tag is not a span tag."""
         for example in examples if self._spans else ():
-            for word, tag in zip(example.words, example.tags or (), strict=False):
-                if not is_span_tag(tag):
-                    raise UserError(
-                        f"Sentence {example.id} has the tag {tag!r} (of {word!r}), but "
-                        "the tags of spans are O, B-X, I-X, E-X and S-X. Correct the "
-                        "tag, or use --task=pos for tags of single words."
-                    )
+            if wrong := [tag for tag in example.tags or () if not is_span_tag(tag)]:
+                raise UserError(
+                    f"Sentence {example.id} has the tag {wrong[0]!r} in place of O, "
+                    "B-X, I-X, E-X or S-X: correct it, or use --task=pos."
+                )
 
     @property
     def num_outputs(self) -> int:
-        """Number of tags."""
         return len(self.labels)
 
     @property
@@ -166,40 +141,35 @@ class Tagging(Task):
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes each sentence to one row, or to several if it is long."""
         words = [example.words for example in examples]
         rows = word_rows(words, tokenizer, max_seq_length)
         if not training:
             self._check(examples)
             return rows
-        tags = list(map(self._indices, examples))
-        flat = np.concatenate(tags).astype(np.int32)
+        tags = Ragged.of([self._indices(example) for example in examples])
         word, splits = rows.notes["word"].values, rows.notes["word"].splits
-        starts = np.cumsum([0, *map(len, tags)])
-        owner = np.repeat(rows.example, rows.lengths)
-        values = np.where(word >= 0, flat[starts[owner] + np.maximum(word, 0)], 0)
-        return dataclasses.replace(
-            rows,
-            targets={"tag": Ragged(values, splits)},
-            weights=Ragged((word >= 0).astype(np.float32), splits),
-            notes={},
-        )
+        is_word = word >= 0
+        starts = np.repeat(tags.splits[rows.example], rows.lengths)
+        values = np.where(is_word, tags.values[starts + np.maximum(word, 0)], 0)
+        targets = {"tag": Ragged(values, splits)}
+        weights = Ragged(is_word.astype(np.float32), splits)
+        return dataclasses.replace(rows, targets=targets, weights=weights, notes={})
 
     def _indices(self, example: Sentence) -> list[int]:
-        """Returns the index of each word's tag; raises ValueError if one is missing."""
-        index = {tag: number for number, tag in enumerate(self.labels)}
         tags = example.tags or ()
         if len(tags) != len(example.words):
             raise UserError(
                 f"Sentence {example.id} has {len(example.words)} words but {len(tags)} "
-                "tags; there must be one tag per word."
+                "tags."
             )
-        if unknown := [tag for tag in tags if tag not in index]:
+        index = {tag: number for number, tag in enumerate(self.labels)}
+        try:
+            return [index[tag] for tag in tags]
+        except KeyError as error:
             raise UserError(
-                f"Sentence {example.id} has the tag {unknown[0]!r}, but the task has "
-                f"{', '.join(self.labels)}."
-            )
-        return [index[tag] for tag in tags]
+                f"Sentence {example.id} has the tag {error.args[0]!r}, but the task "
+                f"has {', '.join(self.labels)}."
+            ) from error
 
     def head(self, encoder: TextEncoder) -> TaggingHead:
         return TaggingHead(
@@ -212,16 +182,15 @@ class Tagging(Task):
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         check_choice("reduction", reduction, ("sum", "mean"))
-        if reduction == "sum":
-            return keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True, reduction="sum"
-            )
-        # Keras's mean includes padding, so it would depend on the padded length.
-        return WordMean()
+        if reduction == "mean":
+            # Keras's mean includes padding, so it would depend on the padded length.
+            return WordMean()
+        cross_entropy = keras.losses.SparseCategoricalCrossentropy
+        return cross_entropy(from_logits=True, reduction=reduction)
 
     def decode(
         self, outputs: Sequence[np.ndarray], rows: Rows, examples: Sentences
-    ) -> list[TaggedWords]:
+    ) -> Answers:
         tags = [[self.fallback] * len(example.words) for example in examples]
         values = [np.zeros(len(example.words), np.float32) for example in examples]
         for row, logits in enumerate(outputs):
@@ -233,28 +202,24 @@ class Tagging(Task):
                 tags[sentence][position] = self.labels[best]
         return list(map(TaggedWords, map(tuple, tags), values))
 
-    def score(self, answers: Sequence[TaggedWords], examples: Sentences) -> Scores:
+    def score(self, answers: Answers, examples: Sentences) -> Scores:
         """Returns the scores and the number of words without word pieces."""
         unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
         scores = super().score(answers, examples)
         return scores | {"words_without_pieces": float(unread)}
 
-    def scorer(
-        self, answers: Sequence[TaggedWords], examples: Sentences
-    ) -> metrics.Scorer:
+    def scorer(self, answers: Answers, examples: Sentences) -> metrics.Scorer:
         counts = tag_counts([e.tags for e in examples], [a.tags for a in answers])
 
         def scores(rows: np.ndarray) -> Scores:
             sums = counts[rows].sum(0)
-            shares = span_shares(sums[2:]) if self._spans else {}
+            shares = precision_recall_f1(sums[2:]) if self._spans else {}
             shares["accuracy"] = float(sums[0] / max(sums[1], 1))
             return {name: 100 * share for name, share in shares.items()}
 
         return scores
 
-    def majority(
-        self, train_examples: Sentences, examples: Sentences
-    ) -> list[TaggedWords]:
+    def majority(self, train_examples: Sentences, examples: Sentences) -> Answers:
         """Returns each word's most frequent tag, or the overall one."""
         counts = collections.defaultdict(collections.Counter)
         for example in train_examples:
@@ -266,9 +231,7 @@ class Tagging(Task):
         sure = (np.ones(len(each), np.float32) for each in tags)
         return list(map(TaggedWords, tags, sure))
 
-    def details_of(
-        self, answers: Sequence[TaggedWords], examples: Sentences
-    ) -> dict[str, Any]:
+    def details_of(self, answers: Answers, examples: Sentences) -> dict[str, Any]:
         """Returns scores per span type or tag, and the calibration error of words."""
 
         def items(tags: Sequence[str]) -> set[tuple]:
@@ -285,21 +248,17 @@ class Tagging(Task):
                     counts[kind][column] += 1
             right += map(operator.eq, example.tags, answer.tags)
         probabilities = np.concatenate([answer.probabilities for answer in answers])
-        return {
-            "classes": {
-                kind: span_shares(counts[kind]) | {"support": int(counts[kind][1])}
-                for kind in sorted(counts)
-            },
-            "calibration_error": metrics.calibration_error(right, probabilities),
+        error = metrics.calibration_error(right, probabilities)
+        classes = {
+            kind: precision_recall_f1(row) | {"support": int(row[1])}
+            for kind, row in sorted(counts.items())
         }
+        return {"classes": classes, "calibration_error": error}
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
-        """Returns a message if the main score is 0, else ""."""
         return "" if scores[self.main_metric] > 0 else f"{self.main_metric} is 0"
 
-    def write(
-        self, answers: Sequence[TaggedWords], examples: Sentences, path: str
-    ) -> None:
+    def write(self, answers: Answers, examples: Sentences, path: str) -> None:
         """Writes columns of words, tags if known, and predicted tags, as .conll."""
         with files.open_new(Path(path).with_suffix(".conll")) as file:
             for example, answer in zip(examples, answers, strict=True):
@@ -313,17 +272,15 @@ class Tagging(Task):
     ) -> Tensors:
         """Tokenizes ``text`` [B], in which white space separates the words.
 
-        Returns input_ids, input_mask and segment_ids, int32 [R, S], words (string
-        [B, W], padded with "") and num_words, int32 [B]. word_row and word_position
-        locate the first word piece of each word, int64 [B, W]; the position of a word
-        without word pieces is 0.
+        Adds words (string [B, W], padded with "") and num_words, int32 [B], to the
+        inputs of the encoder. word_row and word_position locate the first word piece of
+        each word, int64 [B, W]; the position of a word without word pieces is 0.
         """
         words = tf.strings.split(texts["text"])  # [B, W], ragged
         input_ids, row, position, _ = _pack(tokenizer, words, max_seq_length)
+        columns = {"input_ids": input_ids, "segment_ids": tf.zeros_like(input_ids)}
         return {
-            "input_ids": padded(input_ids, tokenizer.vocabulary.pad_id),
-            "input_mask": padded(tf.ones_like(input_ids)),
-            "segment_ids": padded(tf.zeros_like(input_ids)),
+            **padded(columns, input_ids=tokenizer.vocabulary.pad_id),
             "words": words.to_tensor(""),
             "num_words": tf.cast(words.row_lengths(), tf.int32),
             "word_row": row.to_tensor(0),
@@ -331,38 +288,27 @@ class Tagging(Task):
         }
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns padded words, tags and probabilities [B, W], and num_words [B].
-
-        Takes logits [R, S, C] and the output of ``serving_inputs``.
-        """
+        """Returns padded words, tags and probabilities [B, W], and num_words [B]."""
         place = tf.stack([inputs["word_row"], inputs["word_position"]], axis=-1)
-        probabilities = tf.nn.softmax(tf.gather_nd(outputs, place))  # [B, W, C]
+        answers = self.serving_id_outputs(tf.gather_nd(outputs, place), inputs)
         # Words without word pieces have position 0, the position of [CLS].
         read = inputs["word_position"] > 0
-        tags = tf.gather(tf.constant(self.labels), tf.argmax(probabilities, -1))
-        tags = tf.where(read, tags, self.fallback)
+        tags = tf.where(read, answers["tags"], self.fallback)
         real = tf.sequence_mask(inputs["num_words"], tf.shape(tags)[1])
         return {
             "words": inputs["words"],
             "num_words": inputs["num_words"],
             "tags": tf.where(real, tags, ""),
-            "probabilities": tf.where(read, tf.reduce_max(probabilities, -1), 0.0),
+            "probabilities": tf.where(read, answers["probabilities"], 0.0),
         }
 
     def serving_id_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns tags and probabilities, [B, S]."""
+        """Returns tags and probabilities, [B, S], of logits [B, S, C]."""
         probabilities = tf.nn.softmax(outputs)
         best = tf.argmax(probabilities, -1)
         return {
             "tags": tf.gather(tf.constant(self.labels), best),
             "probabilities": tf.reduce_max(probabilities, -1),
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {
-            "labels": None if self.labels is None else list(self.labels),
-            "fallback": self.fallback,
-            "main_metric": self.main_metric,
         }
 
 
@@ -374,30 +320,27 @@ def word_rows(
     The note ``word`` is the index of the word in its sentence at first word pieces,
     else -1, int32.
     """
-    ids, words, owners = [], [], []
-    for start in range(0, len(sentences), _BATCH):
-        chosen = sentences[start : start + _BATCH]
-        batch = tf.RaggedTensor.from_row_lengths(
-            string_tensor(itertools.chain(*chosen)), list(map(len, chosen))
+
+    def encode(batch: Sequence[Sequence[str]]) -> Columns:
+        words = tf.RaggedTensor.from_row_lengths(
+            string_tensor(itertools.chain(*batch)), list(map(len, batch))
         )
-        input_ids, row, position, num_rows = _pack(tokenizer, batch, max_seq_length)
+        input_ids, row, position, num_rows = _pack(tokenizer, words, max_seq_length)
         at = position.values > 0  # [words of the batch]
         places = tf.gather(input_ids.row_starts(), row.values) + position.values
-        number = tf.ragged.range(batch.row_lengths()).values
+        number = tf.ragged.range(words.row_lengths()).values
         word = np.full(input_ids.values.shape, -1, np.int32)
         word[places[at].numpy()] = number[at].numpy()
-        ids.append(input_ids)
-        words.append(input_ids.with_values(tf.constant(word)))
-        owners.append(np.repeat(np.arange(len(chosen)), num_rows) + start)
-    input_ids = joined(ids)
-    segment_ids = Ragged(np.zeros_like(input_ids.values), input_ids.splits)
-    return Rows(
-        {"input_ids": input_ids, "segment_ids": segment_ids},
-        {},
-        np.concatenate(owners),
-        pad_id=tokenizer.vocabulary.pad_id,
-        notes={"word": joined(words)},
-    )
+        return {
+            "input_ids": input_ids,
+            "segment_ids": tf.zeros_like(input_ids),
+            "word": input_ids.with_values(tf.constant(word)),
+            "example": tf.repeat(tf.range(words.nrows(tf.int64)), num_rows),
+        }
+
+    inputs = in_batches(encode, sentences, 1024)
+    example, notes = inputs.pop("example"), {"word": inputs.pop("word")}
+    return Rows(inputs, {}, example, pad_id=tokenizer.vocabulary.pad_id, notes=notes)
 
 
 def _pack(
@@ -410,27 +353,21 @@ def _pack(
     """
     limit = max_seq_length - 2
     if limit < 1:
-        raise UserError(
-            f"max_seq_length is {max_seq_length}; a word and its special tokens need "
-            "at least 3."
-        )
+        raise UserError(f"max_seq_length is {max_seq_length}; set at least 3.")
     # Truncated to a row: only the first word piece is tagged.
     pieces = tokenizer.tokenize(words.values)[:, :limit]
     sizes = pieces.row_lengths()
     rows = _filled(words.with_values(sizes).to_tensor(0), limit)  # [B, W]
     num_rows = tf.reduce_max(tf.pad(rows, [[0, 0], [1, 0]]), axis=1) + 1
     rows += tf.cumsum(num_rows, exclusive=True)[:, tf.newaxis]
-    real = tf.sequence_mask(words.row_lengths(), tf.shape(rows)[1])
-    row = tf.boolean_mask(rows, real)  # [words in all]
+    row = tf.RaggedTensor.from_tensor(rows, words.row_lengths()).values  # [all words]
     body = tf.RaggedTensor.from_value_rowids(
         pieces.values, tf.repeat(row, sizes), tf.reduce_sum(num_rows)
     )
     first = 1 + tf.cumsum(sizes, exclusive=True) - tf.gather(body.row_starts(), row)
     first = tf.where(sizes > 0, first, 0)
-    vocabulary = tokenizer.vocabulary
-    input_ids, _ = tf_text.combine_segments(
-        [body], vocabulary.cls_id, vocabulary.sep_id
-    )
+    special = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
+    input_ids, _ = tf_text.combine_segments([body], *special)
     return input_ids, words.with_values(row), words.with_values(first), num_rows
 
 

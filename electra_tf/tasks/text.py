@@ -1,8 +1,6 @@
 """Text tasks: classification, multi-label classification and regression.
 
-Inputs are single texts or pairs. Scores are in percent.
-
-Letters: N examples, R rows, B batch, C classes.
+Scores are in percent. Letters: N examples, R rows, B batch, C classes.
 """
 
 from __future__ import annotations
@@ -17,18 +15,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError, did_you_mean
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
-from electra_tf.tasks.base import Example, Rows, Scores, Task, check_choice
+from electra_tf.tasks.base import Example, Rows, Scores, Task, check_choice, write_tsv
 from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
 
 Examples = Sequence[Example]
-Outputs = Sequence[np.ndarray]
-
 SCORES = {
     "accuracy": lambda labels, predictions: float(np.mean(labels == predictions)),
     "matthews": metrics.matthews_correlation,
@@ -44,12 +39,11 @@ class TextTask(Task):
 
     ``double_pairs`` trains on every pair in both orders. ``dropout`` and ``pooling``
     are arguments of ``ClassificationHead``. ``long_texts``, for single texts, is "cut"
-    or "windows", which averages the logits of several windows. See ``Task`` for the
-    other fields.
+    or "windows", which averages the logits of several windows.
 
-    Subclasses define ``targets`` of the loss and ``answers``, predictions [N, ...] from
-    logits. ``compare`` returns the scores of predictions against ``gold``. ``constant``
-    is the prediction of the majority baseline. ``readable`` returns strings.
+    Subclasses define ``targets`` of the loss, and ``answers``, predictions [N, ...]
+    from logits. ``compare`` scores predictions against ``gold``, ``constant`` is the
+    prediction of the majority baseline, and ``readable`` returns strings.
     """
 
     name: str
@@ -65,10 +59,9 @@ class TextTask(Task):
     pooling: str = "cls"
     long_texts: str = "cut"
 
-    # Width of the linear layer.
     num_outputs: ClassVar[int]
-    # Keys of ``compare``.
-    score_names: ClassVar[tuple[str, ...]]
+    score_names: ClassVar[tuple[str, ...]]  # Keys of ``compare``.
+    saved_fields = ("long_texts",)
 
     def __post_init__(self) -> None:
         check_choice("long_texts", self.long_texts, LONG_TEXTS)
@@ -92,10 +85,7 @@ class TextTask(Task):
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes each example to one row, or to windows.
-
-        The weights of a text's windows sum to the weight of one row.
-        """
+        """Tokenizes each example to one row, or to windows that share its weight."""
         columns = list(zip(*(example.texts for example in examples), strict=True))
         labeled = all(example.label is not None for example in examples)
         targets = self.targets(examples) if labeled else None
@@ -103,16 +93,11 @@ class TextTask(Task):
         inputs, text = encode_texts(tokenizer, columns, max_seq_length, self.long_texts)
         if training and self.long_texts == "windows":
             # Also if every text has one window: all batches need the same structure.
-            counts = np.bincount(text, minlength=len(examples))
-            shares = (1 if weights is None else weights) / counts
+            shares = (1 if weights is None else weights) / np.bincount(text)
             weights = shares.astype(np.float32)
-        return Rows(
-            inputs,
-            {"label": targets[text]} if labeled else {},
-            text,
-            None if weights is None else weights[text],
-            tokenizer.vocabulary.pad_id,
-        )
+        targets = {"label": targets[text]} if labeled else {}
+        weights = None if weights is None else weights[text]
+        return Rows(inputs, targets, text, weights, tokenizer.vocabulary.pad_id)
 
     def pooled(self, logits: tf.Tensor, example: Any) -> tf.Tensor:
         """Averages logits over the rows of each text; ``example`` is None for ids."""
@@ -120,15 +105,13 @@ class TextTask(Task):
             return logits
         return tf.math.segment_mean(logits, example)
 
-    def decode(self, outputs: Outputs, rows: Rows, examples: Examples) -> np.ndarray:
+    def decode(
+        self, outputs: Sequence[np.ndarray], rows: Rows, examples: Examples
+    ) -> np.ndarray:
         example = rows.example if self.long_texts == "windows" else None
         return self.answers(self.pooled(tf.stack(outputs), example)).numpy()
 
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"long_texts": self.long_texts}
-
     def gold(self, examples: Examples) -> np.ndarray:
-        """Returns the labels for ``compare``, one row per example."""
         return self.targets(examples)
 
     def scorer(self, answers: np.ndarray, examples: Examples) -> metrics.Scorer:
@@ -139,7 +122,7 @@ class TextTask(Task):
         return np.stack([self.constant(train_examples)] * len(examples))
 
     def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        """Returns sample weights, or None for equal weights."""
+        """Returns sample weights [N], or None for equal weights."""
 
     def head(self, encoder: TextEncoder) -> ClassificationHead:
         return ClassificationHead(
@@ -158,17 +141,13 @@ class TextTask(Task):
         if all(example.label is not None for example in examples):
             columns["label"] = [self.readable_label(e.label) for e in examples]
         columns |= {"prediction": self.readable(answers), **self.details(answers)}
-        with files.open_new(path) as file:
-            for cells in (columns, *zip(*columns.values(), strict=True)):
-                line = "\t".join(" ".join(str(cell).split()) for cell in cells)
-                file.write(f"{line}\n")
+        write_tsv(columns, path)
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         """Returns additional columns of ``write`` by name."""
         return {}
 
     def readable_label(self, label: Any) -> str:
-        """Returns a label as a string."""
         return str(label)
 
     def serving_inputs(
@@ -180,22 +159,20 @@ class TextTask(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabeledTask(TextTask):
-    """Base class of tasks with a set of labels.
+    """Base class of tasks with ``labels``, in the order of the outputs.
 
-    ``labels`` are in the order of the outputs. None: ``prepare`` collects them from the
-    training data.
+    If they are None, ``prepare`` collects them from the training data.
     """
 
     labels: tuple[str, ...] | None = None
+
+    saved_fields = ("long_texts", "labels")
 
     @property
     def num_outputs(self) -> int:
         """Number of classes; raises ValueError before ``prepare``."""
         if self.labels is None:
-            raise UserError(
-                f"Task {self.name} has no labels yet: pass labels=, or use "
-                "task.prepare(train_examples)."
-            )
+            raise UserError(f"Task {self.name} has no labels yet: call prepare.")
         return len(self.labels)
 
     def index(self, label: str, example: Example) -> int:
@@ -205,14 +182,10 @@ class LabeledTask(TextTask):
             raise UserError(
                 f"Example {example.id} has the label {label!r}, which the training "
                 f"data lacks.{did_you_mean(label, self.labels)} It has "
-                f"{', '.join(self.labels[:20])}{more}: correct the label, or add "
-                "training examples of it."
+                f"{', '.join(self.labels[:20])}{more}: correct the label or add "
+                "training examples."
             )
         return self.labels.index(label)
-
-    def to_json(self) -> dict[str, Any]:
-        labels = None if self.labels is None else list(self.labels)
-        return super().to_json() | {"labels": labels}
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         columns = np.asarray(answers).T
@@ -221,8 +194,11 @@ class LabeledTask(TextTask):
             for label, column in zip(self.labels, columns, strict=True)
         }
 
-    def _tiled_labels(self, probabilities: tf.Tensor) -> tf.Tensor:
-        return tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
+    def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
+        """Returns labels and probabilities, [B, C]."""
+        probabilities = self.answers(self.pooled(outputs, inputs.get("example")))
+        labels = tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
+        return {"labels": labels, "probabilities": probabilities}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,12 +210,8 @@ class Classification(LabeledTask):
     examples of its class), as scikit-learn does.
 
     Examples:
-        >>> task = et.tasks.Classification(
-        ...     name="mood", source=None, labels=("bad", "good")
-        ... )
-        >>> model = task.build_model(et.load("mini").encoder)
-        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape
-        TensorShape([1, 2])
+        >>> task.kind, task.main_metric, task.num_outputs
+        ('classification', 'accuracy', 2)
     """
 
     kind = "classification"
@@ -252,23 +224,17 @@ class Classification(LabeledTask):
         check_choice("class_weights", self.class_weights, ("none", "balanced"))
 
     def prepare(self, train_examples: Examples) -> Classification:
-        """Returns the task with the labels of the training data, at least two."""
         if self.labels is not None:
             return self
         labels = _sorted({example.label for example in train_examples})
         if len(labels) < 2:
-            raise UserError(
-                f"All {len(train_examples)} training examples of {self.name} have the "
-                f"label {labels[0]!r}: there is nothing to learn."
-            )
+            raise UserError(f"All labels are {labels[0]!r}: there is nothing to learn.")
         return dataclasses.replace(self, labels=labels)
 
     def targets(self, examples: Examples) -> np.ndarray:
-        """Returns class indices, int32 [N]."""
         return np.array([self.index(e.label, e) for e in examples], np.int32)
 
     def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        """Returns weights with mean 1, float32 [N], or None without class weights."""
         if self.class_weights == "none":
             return None
         counts = np.bincount(targets, minlength=self.num_outputs)
@@ -276,57 +242,45 @@ class Classification(LabeledTask):
         return (len(targets) / (present * counts[targets])).astype(np.float32)
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        return keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction=reduction
-        )
+        cross_entropy = keras.losses.SparseCategoricalCrossentropy
+        return cross_entropy(from_logits=True, reduction=reduction)
 
     def answers(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns probabilities, float32 [N, C]."""
         return tf.nn.softmax(logits)
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
-        """Returns the scores of ``score_names``, in percent."""
         given = np.argmax(answers, axis=1)
         return {name: 100 * SCORES[name](gold, given) for name in self.score_names}
 
     def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the class frequencies of the training data."""
         counts = np.bincount(self.targets(train_examples), minlength=self.num_outputs)
         return counts / counts.sum()
 
     def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
-        """Returns per-class scores and the calibration error of the predicted class."""
-        classes = np.arange(self.num_outputs)
         labels, given = self.targets(examples), np.argmax(answers, axis=1)
-        by_class = metrics.per_class(
-            labels[:, np.newaxis] == classes, given[:, np.newaxis] == classes
-        )
+        one_hot = np.eye(self.num_outputs)
+        by_class = metrics.per_class(one_hot[labels], one_hot[given])
         error = metrics.calibration_error(labels == given, np.max(answers, axis=1))
-        return {
-            "classes": dict(zip(self.labels, by_class, strict=True)),
-            "calibration_error": error,
-        }
+        classes = dict(zip(self.labels, by_class, strict=True))
+        return {"classes": classes, "calibration_error": error}
 
     def failure(self, answers: np.ndarray, scores: Scores, baseline: Scores) -> str:
-        """Reports a constant prediction or a main score not above the baseline."""
         given = np.unique(np.argmax(answers, axis=1))
         if len(given) == 1:
             return f"answers {self.labels[given[0]]} to every example"
         return super().failure(answers, scores, baseline)
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns the labels of the most probable classes."""
         return [self.labels[index] for index in np.argmax(answers, axis=1)]
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns label, probability [B], labels and probabilities [B, C]."""
-        probabilities = self.answers(self.pooled(outputs, inputs.get("example")))
-        best = tf.argmax(probabilities, axis=1)
+        """Adds label and probability, [B]."""
+        served = super().serving_outputs(outputs, inputs)
+        best = tf.argmax(served["probabilities"], axis=1)
         return {
             "label": tf.gather(tf.constant(self.labels), best),
-            "probability": tf.reduce_max(probabilities, axis=1),
-            "labels": self._tiled_labels(probabilities),
-            "probabilities": probabilities,
+            "probability": tf.reduce_max(served["probabilities"], axis=1),
+            **served,
         }
 
 
@@ -339,9 +293,7 @@ class MultiLabel(LabeledTask):
     ``main_metric`` is micro_f1, macro_f1 or exact_match.
 
     Examples:
-        >>> topics = ("sports", "weather", "money")
-        >>> task = et.tasks.MultiLabel(name="topics", source=None, labels=topics)
-        >>> task.main_metric
+        >>> et.tasks.MultiLabel(name="topics", source=None).main_metric
         'micro_f1'
     """
 
@@ -351,9 +303,9 @@ class MultiLabel(LabeledTask):
     tune_threshold: bool = False
 
     score_names = ("micro_f1", "macro_f1", "exact_match")
+    saved_fields = ("long_texts", "labels", "threshold")
 
     def prepare(self, train_examples: Examples) -> MultiLabel:
-        """Returns the task with the labels of the training data, at least one."""
         if self.labels is not None:
             return self
         labels = _sorted({label for e in train_examples for label in e.label})
@@ -372,39 +324,32 @@ class MultiLabel(LabeledTask):
         return max(tasks, key=lambda t: t.score(answers, examples)[self.main_metric])
 
     def details_of(self, answers: np.ndarray, examples: Examples) -> dict[str, Any]:
-        """Returns per-label scores and the calibration error of all probabilities."""
         labels = self.targets(examples) == 1
         by_class = metrics.per_class(labels, answers >= self.threshold)
-        return {
-            "classes": dict(zip(self.labels, by_class, strict=True)),
-            "calibration_error": metrics.calibration_error(labels, answers),
-        }
+        error = metrics.calibration_error(labels, answers)
+        classes = dict(zip(self.labels, by_class, strict=True))
+        return {"classes": classes, "calibration_error": error}
 
     def targets(self, examples: Examples) -> np.ndarray:
-        """Returns multi-hot labels, float32 [N, C]."""
         targets = np.zeros([len(examples), self.num_outputs], np.float32)
         for row, example in zip(targets, examples, strict=True):
             row[[self.index(label, example) for label in example.label]] = 1
         return targets
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
-        """Returns the binary cross-entropy, averaged over the labels."""
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction=reduction)
 
     def answers(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns probabilities, float32 [N, C]."""
         return tf.sigmoid(logits)
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
-        """Computes micro F1, macro F1 and exact match, in percent."""
         labels, given = gold == 1, answers >= self.threshold
         micro, macro = metrics.multilabel_f1(labels, given)
         exact = float(np.mean(np.all(labels == given, axis=1)))
-        shares = {"micro_f1": micro, "macro_f1": macro, "exact_match": exact}
-        return {name: 100 * share for name, share in shares.items()}
+        shares = zip(self.score_names, (micro, macro, exact), strict=True)
+        return {name: 100 * share for name, share in shares}
 
     def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the label set with the best micro F1 on the training data."""
         targets = self.targets(train_examples)
         # The best constant for micro F1 is the k most frequent labels, for some k.
         counts = targets.sum(0, dtype=np.float64)
@@ -416,25 +361,16 @@ class MultiLabel(LabeledTask):
         return constant
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns the predicted labels, joined with |."""
         given = np.asarray(answers) >= self.threshold
         return [self.readable_label(np.array(self.labels)[row]) for row in given]
 
     def readable_label(self, label: Any) -> str:
-        """Returns labels joined with |, in the order of the predictions."""
         return "|".join(sorted(label, key=self.labels.index))
 
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {"threshold": self.threshold}
-
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns labels, probabilities and predicted (bool), [B, C]."""
-        probabilities = self.answers(self.pooled(outputs, inputs.get("example")))
-        return {
-            "labels": self._tiled_labels(probabilities),
-            "probabilities": probabilities,
-            "predicted": probabilities >= self.threshold,
-        }
+        """Adds predicted, bool [B, C]."""
+        served = super().serving_outputs(outputs, inputs)
+        return served | {"predicted": served["probabilities"] >= self.threshold}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -445,10 +381,7 @@ class Regression(TextTask):
     largest label, None until ``prepare``.
 
     Examples:
-        >>> task = et.tasks.Regression(
-        ...     name="alike", source=None, label_range=(0.0, 5.0)
-        ... )
-        >>> task.main_metric
+        >>> et.tasks.Regression(name="alike", source=None).main_metric
         'spearman'
     """
 
@@ -458,28 +391,25 @@ class Regression(TextTask):
 
     num_outputs = 1
     score_names = ("pearson", "spearman", "mse")
+    saved_fields = ("long_texts", "label_range")
 
     @property
     def greater_is_better(self) -> bool:
         return self.main_metric != "mse"
 
     def prepare(self, train_examples: Examples) -> Regression:
-        """Returns the task with the label range; raises ValueError if all are equal."""
         if self.label_range is not None:
             return self
         labels = [example.label for example in train_examples]
         if min(labels) == max(labels):
-            raise UserError(
-                f"All {len(labels)} training examples of {self.name} have the label "
-                f"{labels[0]:g}: there is nothing to learn."
-            )
+            raise UserError(f"All labels are {labels[0]:g}: there is nothing to learn.")
         return dataclasses.replace(self, label_range=(min(labels), max(labels)))
 
     def targets(self, examples: Examples) -> np.ndarray:
         """Returns labels scaled to [0, 1], float32 [N, 1].
 
         Deviation: the original divides by the largest label, not by the width of the
-        range. Both agree for STS-B: its smallest label is 0.
+        range. Both agree for STS-B, with smallest label 0.
         """
         low, high = self.label_range
         labels = np.array([[example.label] for example in examples], np.float64)
@@ -489,16 +419,13 @@ class Regression(TextTask):
         return keras.losses.MeanSquaredError(reduction=reduction)
 
     def answers(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns predictions on the scale of the labels, float32 [N]."""
         low, high = self.label_range
         return logits[:, 0] * (high - low) + low
 
     def gold(self, examples: Examples) -> np.ndarray:
-        """Returns the unscaled labels, float64 [N]."""
         return np.array([example.label for example in examples], np.float64)
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
-        """Computes correlations, in percent, and the mean squared error."""
         return {
             "pearson": 100 * metrics.pearson(gold, answers),
             "spearman": 100 * metrics.spearman(gold, answers),
@@ -506,21 +433,15 @@ class Regression(TextTask):
         }
 
     def constant(self, train_examples: Examples) -> np.ndarray:
-        """Returns the mean label of the training data."""
         return np.mean([example.label for example in train_examples])
 
     def readable(self, answers: np.ndarray) -> list[str]:
-        """Returns predictions as strings, clipped to the label range."""
         # All digits: rounding would create ties in the rank correlation.
         return [str(value) for value in np.clip(answers, *self.label_range)]
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns score, on the scale of the labels, float32 [B]."""
         return {"score": self.answers(self.pooled(outputs, inputs.get("example")))}
-
-    def to_json(self) -> dict[str, Any]:
-        label_range = self.label_range and list(self.label_range)
-        return super().to_json() | {"label_range": label_range}
 
 
 def _sorted(labels: set[str]) -> tuple[str, ...]:

@@ -180,7 +180,7 @@ def test_missing_sources(tmp_path):
 
 def test_tfds_examples_are_documents(tmp_path, monkeypatch):
     text = tfds.features.Text()
-    rows = {"title": "T", "text": "one\n\ntwo \u00e9\r\n"}
+    rows = {"title": "\ufeffT", "text": "one\n\ntwo \u00e9\r\n"}
     tfds.dataset_builders.store_as_tfds_dataset(
         "toy_corpus",
         version="1.0.0",
@@ -191,7 +191,7 @@ def test_tfds_examples_are_documents(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     assert documents("tfds:toy_corpus") == [["one", "two \u00e9"]]
     for split in ("1.0.0:train", "train[:50%]+train[50%:]"):
-        assert documents(f"tfds:toy_corpus:{split}:title") == [["T"]]
+        assert documents(f"tfds:toy_corpus:{split}:title") == [["\ufeffT"]]
     for spec, message in (
         ("toy_corpus:train:label", "text features are"),
         ("toy_corpus:test", "Unknown split"),

@@ -300,7 +300,7 @@ def test_bad_arguments_are_named():
         ({"final_mask_rate": 1.5}, "mask_rate must be in"),
         ({"final_mask_rate": 0.1, "steps": 0}, "steps must be at least 1"),
         ({"rule": "roberta"}, r"choose one of \['bert', 'electra'\]"),
-        ({"mask_rate": 0.25, "max_predictions_per_seq": 20}, "needs 32 slots"),
+        ({"mask_rate": 0.25, "max_predictions_per_seq": 20}, "must be 32 to 128"),
         ({"select": "spans"}, "continuation"),
         ({"select": "rare_tokens"}, "token_counts"),
         ({"pad_id": 10**6}, "special token 1000000 is not an id"),

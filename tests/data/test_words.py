@@ -84,17 +84,17 @@ def test_lines_are_kept_apart(monkeypatch):
     rng = random.Random(2)
     lines = [" ".join(rng.choices(["ab", "abc", "", "x.y"], k=9)) for _ in range(50)]
     lines += ["", "abc " * 500, ""]
-    for count in (1, 3, 1 << 17):
-        monkeypatch.setattr(words, "_LINES_AT_ONCE", count)
+    for count in (1, 90, 1 << 19):
+        monkeypatch.setattr(words, "_CHARACTERS_AT_ONCE", count)
         compare(lines, (), True, True)
     assert list(WordTable(vocabulary_of("")).encode([])) == []
 
 
 def test_a_full_table_forgets_and_goes_on(monkeypatch):
-    """The table has at most 16 entries of at most two characters."""
+    """After a block, the table has at most 16 entries of at most two characters."""
+    monkeypatch.setattr(words, "_CHARACTERS_AT_ONCE", 40)
     monkeypatch.setattr(words, "_MAX_ENTRIES", 16)
     monkeypatch.setattr(words, "_MAX_CHARACTERS", 2)
-    monkeypatch.setattr(words, "_LINES_AT_ONCE", 4)
     rng = random.Random(3)
     lines = [" ".join(rng.choices("abcdefghijklmnop", k=5)) for _ in range(300)]
     lines[100] = " ".join(rng.choices("abcdefghijklmnopqrstuvwxyz.,", k=200))

@@ -8,7 +8,8 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.layers import TextEmbedding
 from electra_tf.tasks.base import Example
-from electra_tf.tasks.sentences import span_shares, tag_counts
+from electra_tf.tasks.metrics import precision_recall_f1
+from electra_tf.tasks.sentences import tag_counts
 from tests import tiny
 
 UNCASED = {"lower_case": True, "strip_accents": True}
@@ -22,7 +23,7 @@ TOKENS = (
 
 
 def span_scores(labels, predictions):
-    return span_shares(tag_counts(labels, predictions)[:, 2:].sum(0))
+    return precision_recall_f1(tag_counts(labels, predictions)[:, 2:].sum(0))
 
 
 def tokenizer(tokens=TOKENS):

@@ -1,4 +1,5 @@
 import collections
+import dataclasses
 import json
 
 import numpy as np
@@ -29,6 +30,16 @@ def task(*, v2=True, **kwargs):
 def question(context, answer=None, *, name="q", text="is the movie good ?"):
     answers = () if answer is None else ((answer, context.index(answer)),)
     return Question(name, text, context, answers)
+
+
+def test_task_json_has_the_options_of_subclasses():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Own(QuestionAnswering):
+        extra: int = 3
+
+    about = Own(name="mine", source=None, extra=7).to_json()
+    assert (about["extra"], about["doc_stride"]) == (7, 128)
+    assert not {"name", "source", "epochs"} & about.keys()
 
 
 def pieces(row):

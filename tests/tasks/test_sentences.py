@@ -124,6 +124,9 @@ def test_bad_files_are_named(tmp_path):
         source(path, tag="1")("train")
     with pytest.raises(ValueError, match=r"--word_column=FORM.*must be a number"):
         source(path, word="FORM")("train")
+    path = write(tmp_path, "x.csv", 'a,O\n",O\n')
+    with pytest.raises(ValueError, match=r"x.csv: .*one word per line.*\.conll"):
+        source(path)("train")
     path = write(tmp_path, "x.jsonl", '{"words": ["a", "b"], "tags": ["O"]}')
     with pytest.raises(ValueError, match="2 words but 1 tags"):
         source(path, word="words", tag="tags")("train")

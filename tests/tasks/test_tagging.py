@@ -110,6 +110,7 @@ def test_the_loss_counts_words_and_not_pieces_or_padding(reduction, reduce):
         assert float(value) == pytest.approx(reduce(expected), rel=1e-5)
     with pytest.raises(ValueError, match="allowed are sum, mean"):
         found.loss("none")
+    assert found.loss("mean").get_config() == {"name": "word_mean"}
 
 
 def test_perfect_logits_give_perfect_scores_over_split_sentences():
