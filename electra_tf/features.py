@@ -4,16 +4,15 @@ Axes: B batch, S sequence, P predicted positions per sequence. ``docs/data.md`` 
 the dictionaries as a table.
 """
 
-import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from electra_tf.errors import UserError
 
 
-@dataclasses.dataclass(frozen=True)
-class Feature:
+class Feature(NamedTuple):
     """Axes such as ``("B", "S")``, dtype and meaning of a tensor."""
 
     shape: tuple[str, ...]
@@ -43,32 +42,31 @@ _ALIASES = {
     "token_ids": "input_ids",
     "token_type_ids": "segment_ids",
 }
-_UNSUPPORTED = ("inputs_embeds", "position_ids")
 
 
 def encoder_inputs(
-    inputs: Mapping[str, tf.Tensor] | tf.Tensor, words: tf.Tensor | None = None
+    inputs: Mapping[str, tf.Tensor] | tf.Tensor,
 ) -> dict[str, tf.Tensor]:
     """Returns inputs with ``input_mask`` (default ones) and ``segment_ids`` (zeros).
 
     Both are int32 [B, S]. ``inputs`` are token ids or a dict, also with the names of
-    Hugging Face or keras-hub; other entries are kept. ``words`` [B, S, ...] replaces
-    ``input_ids``. Raises ValueError for invalid inputs.
+    Hugging Face or keras-hub; other entries are kept. Raises ValueError for invalid
+    inputs.
     """
     if not isinstance(inputs, Mapping):
         inputs = {"input_ids": inputs}
     renamed: dict[str, tf.Tensor] = {}
     for given, value in inputs.items():
         name = _ALIASES.get(given, given)
-        if given in _UNSUPPORTED:
+        if given in ("inputs_embeds", "position_ids"):
             raise UserError(f"The encoder cannot read {given}: leave it out.")
         if name in renamed:
             raise UserError(f"{given} is another name of {name}: pass one of them.")
         renamed[name] = value
-    if words is None and "input_ids" not in renamed:
+    if "input_ids" not in renamed:
         raise UserError(f"input_ids is missing; the inputs are {', '.join(inputs)}.")
-    ids = renamed["input_ids"] if words is None else words
-    if words is None and len(ids.shape) != 2:
+    ids = renamed["input_ids"]
+    if len(ids.shape) != 2:
         raise UserError(
             f"input_ids must be [batch, length], got the shape {ids.shape}."
         )
@@ -116,9 +114,8 @@ def scatter_positions(
 ) -> tf.Tensor:
     """Writes ``values`` into ``rows`` at ``positions`` where ``used`` is true.
 
-    ``rows`` is [B, S, ...], such as ids or embeddings; ``values`` is [B, P, ...];
-    ``positions`` is int32 [B, P]; ``used`` is bool [B, P]. A repeated position gets one
-    of its values.
+    ``rows`` is [B, S, ...]; ``values`` is [B, P, ...]; ``positions`` is int32 and
+    ``used`` bool [B, P]. A repeated position gets one of its values.
     """
     batch, size = tf.unstack(tf.shape(positions))
     numbers = tf.repeat(tf.range(batch), size)
@@ -135,14 +132,8 @@ def scatter_positions(
 def derive_inputs(
     input_ids: tf.Tensor, input_mask: tf.Tensor, sep_id: int
 ) -> dict[str, tf.Tensor]:
-    """Returns the ``ENCODER_INPUTS`` of ids and mask, both int32 [B, S].
-
-    Segment 0 ends at the first [SEP].
-    """
+    """Returns the ``ENCODER_INPUTS``; segment 0 ends at the first [SEP]."""
     separators = tf.cast(input_ids == sep_id, tf.int32)
     after_first = tf.minimum(tf.cumsum(separators, axis=1, exclusive=True), 1)
-    return {
-        "input_ids": input_ids,
-        "input_mask": input_mask,
-        "segment_ids": after_first * input_mask,
-    }
+    segments = after_first * input_mask
+    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segments}

@@ -1,8 +1,8 @@
 """Functions traced once: XLA-compiled ones, and one trace for a stack of layers.
 
-XLA's disk cache finds compiled functions by name and content. TensorFlow's own names
-contain a counter, so a repeated command would miss the cache. XLA-compiled
-functions are therefore named after a hash of their content.
+XLA-compiled functions are named after a hash of their content. XLA's disk cache finds
+them by name, and TensorFlow's own names contain a counter, so a repeated command would
+miss the cache.
 """
 
 import functools
@@ -45,7 +45,6 @@ def compiled(function: Callable) -> Callable:
 
 
 def _call_by_content(concrete: Any, name: str) -> Callable[[list[tf.Tensor]], Any]:
-    """Returns a call of one signature, a function named after its content."""
     results = concrete.structured_outputs
     types = [output.dtype for output in concrete.outputs]
     definition = concrete.function_def
@@ -75,12 +74,11 @@ def _call_by_content(concrete: Any, name: str) -> Callable[[list[tf.Tensor]], An
 
 
 def traced_for_all(pattern: keras.layers.Layer) -> Callable:
-    """Returns a call of the layers of a stack through the trace of one, ``pattern``.
+    """Returns ``call(layer, ...)``, which is ``layer(...)`` through one trace.
 
-    ``call(layer, ...)`` returns ``layer(...)``. In a graph the trace takes the weights
-    of each layer as arguments. TensorFlow inlines the calls, so results are
-    bit-identical. Eager calls run the layer itself, and so do calls of layers of
-    another dtype policy or dropout, and of quantized layers.
+    In a graph, the trace of ``pattern`` takes the weights of each layer of a stack as
+    arguments; results are bit-identical. Quantized layers, and layers of another dtype
+    policy or dropout, are called directly.
     """
 
     @functools.partial(tf.function, autograph=False)

@@ -38,14 +38,10 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
     """Sum of word, segment and position embeddings, LayerNorm, dropout.
 
     Its tables are the variables ``word_embeddings`` [V, E], ``position_embeddings``
-    [max_positions, E] and ``segment_embeddings`` [num_segments, E]. See
-    ``TransformerEncoderBlock`` for arguments not listed.
-
-    Args:
-        size: width of all tables.
-        max_positions: longest sequence.
-        position_init: "truncated_normal", or "sinusoidal", an initial table that
-            encodes relative positions. Raises ValueError for other values.
+    [max_positions, E] and ``segment_embeddings`` [num_segments, E] with E = ``size``.
+    ``position_init`` is "truncated_normal", or "sinusoidal", an initial table that
+    encodes relative positions; ValueError for other values. See
+    ``TransformerEncoderBlock`` for other arguments.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16, max_positions=32)
@@ -86,11 +82,9 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         self.num_segments = num_segments
         self.dropout = check_rate(dropout, "dropout")
         self.initializer_range = initializer_range
-        if position_init not in weights.POSITION_INITIALIZERS:
-            raise ValueError(
-                f"position_init is {position_init!r}; allowed are "
-                f"{', '.join(weights.POSITION_INITIALIZERS)}."
-            )
+        weights.check_choice(
+            "position_init", position_init, weights.POSITION_INITIALIZERS
+        )
         self.position_init = position_init
         self.layer_norm_epsilon = layer_norm_epsilon
 
@@ -103,7 +97,6 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
             self._make_int8()
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """Makes the word table int8; a table that is shared stays float."""
         if self.is_shared:
             # Keras warns and quantizes the other layers.
             raise NotImplementedError(f"{self.name} stays float: it shares tables.")
@@ -113,13 +106,8 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         initializer = weights.truncated_normal
         if name == "position_embeddings":
             initializer = weights.POSITION_INITIALIZERS[self.position_init]
-        table = self.add_weight(
-            name=name,
-            shape=(rows, self.size),
-            initializer=initializer(self.initializer_range),
-            autocast=False,
-        )
-        setattr(self, name, table)
+        start = initializer(self.initializer_range)
+        setattr(self, name, weights.add_weight(self, name, (rows, self.size), start))
 
     def call(
         self,
@@ -168,7 +156,6 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
             "segment_embeddings", lambda table: tf.gather(table, segment_ids)
         )
         positions = self._pick("position_embeddings", lambda table: table[:length])
-        # ``training`` is a Python value: the compiled step contains no branch.
         ops, rate = (fused, self.dropout) if training else (plain, 0.0)
         return ops.norm_drop(
             words + segments + positions,
@@ -197,7 +184,6 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         return self
 
     def take_over(self, source: TextEmbedding) -> None:
-        """Copies tables and LayerNorm of another embedding of the same sizes."""
         for name in TABLES:
             self._set_table(name, source._pick(name, tf.identity))
         self.gamma.assign(source.gamma)
@@ -276,13 +262,8 @@ class DeltaEmbedding(_BorrowingEmbedding):
     """
 
     def _add_table(self, name: str, rows: int) -> None:
-        delta = self.add_weight(
-            name=f"{name}_delta",
-            shape=(rows, self.size),
-            initializer="zeros",
-            autocast=False,
-        )
-        setattr(self, f"{name}_delta", delta)
+        name = f"{name}_delta"
+        setattr(self, name, weights.add_weight(self, name, (rows, self.size)))
 
     def _pick(self, name: str, rows: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         shared = tf.stop_gradient(self.lender._pick(name, rows))

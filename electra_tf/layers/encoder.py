@@ -5,7 +5,7 @@ Letters: B batch, S sequence, E embedding size, D hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
@@ -23,11 +23,7 @@ from electra_tf.layers.packing import Packing
 from electra_tf.layers.quantization import check_without_lora
 from electra_tf.layers.randomness import known_shape, split_seed
 from electra_tf.layers.replicas import seed_of_rows
-from electra_tf.layers.transformer import (
-    BlockOptions,
-    TransformerEncoder,
-    TransformerEncoderBlock,
-)
+from electra_tf.layers.transformer import BlockOptions, TransformerEncoder
 from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 
 
@@ -50,10 +46,10 @@ class ExportsTokenInputs:
         """Makes word tables and kernels of blocks int8, a quarter of the memory.
 
         Takes the arguments of ``keras.Model.quantize``; raises ValueError for modes
-        other than "int8" or if LoRA is enabled. Other weights stay float, except for
-        Keras's layers. Compile the model after this call. On a CPU, TensorFlow's int8
-        product is slower than float32: use LiteRT or ONNX files for speed, or
-        ``Int8QuantizationConfig(activation_quantizer=None)``, about as fast as float32.
+        other than "int8" or if LoRA is enabled. Compile the model after this call. On a
+        CPU, TensorFlow's int8 product is slower than float32: use LiteRT or ONNX files
+        for speed; ``Int8QuantizationConfig(activation_quantizer=None)`` is about as
+        fast as float32. Other weights stay float, except for Keras's layers.
         """
         check_without_lora(self)  # Before the first layer becomes int8.
         super().quantize(mode, config, **kwargs)
@@ -68,9 +64,6 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
 
     Args:
         embeddings: a ``TextEmbedding``.
-        num_layers: number of blocks.
-        hidden_size: width of the hidden states.
-        num_heads: number of attention heads; must divide the hidden size.
         intermediate_size: width of the feed-forward networks; default 4 * hidden_size.
         seed: seed of dropout in training calls without a seed.
         remat: as in ``TransformerEncoder``.
@@ -141,22 +134,17 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
             self.projection = add_dense(self, "embeddings_projection", shape, start)
         self.transformer.build()
 
-    def _int8_layers(self) -> list[TransformerEncoderBlock]:
+    def _int8_layers(self) -> list[keras.layers.Layer]:
         return self.transformer.blocks
 
     @keras.Model.trainable.setter
     def trainable(self, value: bool) -> None:
-        """Trains or freezes the encoder; with LoRA, only its factors are trained."""
         keras.Model.trainable.fset(self, value)
         if self.lora_rank:
             # Keras sets the attribute of all variables.
             train_factors(self.weights, value)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, LoRA's rank and frozen blocks.
-
-        ``trained_blocks`` are the trained blocks of an encoder that is frozen.
-        """
         config = super().get_config()
         blocks = enumerate(self.transformer.blocks)
         others = [n for n, block in blocks if block.trainable != self.trainable]
@@ -169,16 +157,13 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         config = dict(config)
         rank = config.pop("lora_rank", None)
-        frozen = config.pop("frozen_blocks", ())
-        trained = config.pop("trained_blocks", ())
+        others = config.pop("frozen_blocks", config.pop("trained_blocks", ()))
         encoder = super().from_config(config)
         if rank:
             encoder.enable_lora(rank)
             encoder.trainable = config.get("trainable", True)
-        for number in frozen:
-            encoder.transformer.blocks[number].trainable = False
-        for number in trained:
-            encoder.transformer.blocks[number].trainable = True
+        for number in others:
+            encoder.transformer.blocks[number].trainable = not encoder.trainable
         return encoder
 
     def call(
@@ -207,45 +192,27 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         inputs: Mapping[str, tf.Tensor],
         training: bool = False,
         seed: tf.Tensor | None = None,
+        words: tf.Tensor | None = None,
     ) -> list[tf.Tensor]:
-        """Returns the block inputs and the result: ``num_layers + 1`` [B, S, D]."""
-        inputs = encoder_inputs(inputs)
-        tokens = inputs["input_ids"]
-        return self._encode(self.embeddings, tokens, inputs, training, seed)
+        """Returns the block inputs and the result: ``num_layers + 1`` [B, S, D].
 
-    def encode_words(
-        self,
-        words: tf.Tensor,
-        inputs: Mapping[str, tf.Tensor],
-        training: bool = False,
-        seed: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Encodes word embeddings, float32 [B, S, E], such as relaxed samples.
-
-        ``encode_words(embeddings.words(input_ids), ...)`` is bit-identical to ``call``
-        and takes its other arguments.
+        ``words``, float32 [B, S, E], such as relaxed samples, replace the word
+        embeddings of ``input_ids``.
         """
-        inputs = encoder_inputs(inputs, words)
-        embed = self.embeddings.compose
-        return self._encode(embed, words, inputs, training, seed)[-1]
-
-    def _encode(
-        self,
-        embed: Callable[..., tf.Tensor],
-        tokens: tf.Tensor,
-        inputs: Mapping[str, tf.Tensor],
-        training: bool,
-        seed: tf.Tensor | None,
-    ) -> list[tf.Tensor]:
+        inputs = encoder_inputs(inputs)
         seeds = [None, None]
         if training:
             if seed is None:
                 # The same seed on all replicas would drop the same elements.
                 seed = tf.math.floormod(self.seed_generator.next(), tf.int32.max)
-                seed = seed_of_rows(tf.cast(seed, tf.int32), tokens)
+                seed = seed_of_rows(tf.cast(seed, tf.int32), inputs["input_ids"])
             seeds = split_seed(seed, 2)
-        segments = inputs["segment_ids"]
-        embedded = embed(tokens, segments, training=training, seed=seeds[0])
+        embed, tokens = self.embeddings, inputs["input_ids"]
+        if words is not None:
+            embed, tokens = self.embeddings.compose, words
+        embedded = embed(
+            tokens, inputs["segment_ids"], training=training, seed=seeds[0]
+        )
         rows = self._project(tf.reshape(embedded, [-1, self.embeddings.size]))
         hidden = tf.reshape(rows, [*known_shape(embedded)[:2], self.hidden_size])
         return self.transformer.states(
@@ -254,18 +221,13 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
 
     def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Runs inference on real tokens only: [B, S, D] with zeros at padding."""
-        last, tokens, packing = self._before_last(inputs)
-        return packing.unpack(last.infer(tokens, packing))
+        return self._infer(inputs, only_first=False)
 
     def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Computes ``encode_tokens`` at the first position only: [B, 1, D]."""
-        last, tokens, packing = self._before_last(inputs)
-        return tf.expand_dims(last.infer(tokens, packing.first()), 1)
+        return self._infer(inputs, only_first=True)
 
-    def _before_last(
-        self, inputs: Mapping[str, tf.Tensor]
-    ) -> tuple[TransformerEncoderBlock, tf.Tensor, Packing]:
-        """Returns the last block, its input [T, D], and the ``Packing``."""
+    def _infer(self, inputs: Mapping[str, tf.Tensor], only_first: bool) -> tf.Tensor:
         inputs = encoder_inputs(inputs)
         packing = Packing.of(inputs["input_mask"], self.num_heads)
         embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"])
@@ -273,10 +235,11 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         *lower, last = self.transformer.blocks
         for block in lower:
             tokens = block.infer(tokens, packing)
-        return last, tokens, packing
+        if only_first:
+            return tf.expand_dims(last.infer(tokens, packing.first()), 1)
+        return packing.unpack(last.infer(tokens, packing))
 
     def _project(self, rows: tf.Tensor) -> tf.Tensor:
-        """Projects embeddings [R, E] to the input of the first block, [R, D]."""
         rows = tf.cast(rows, self.compute_dtype)
         if not self.projection:
             return rows
@@ -285,21 +248,14 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         return rows + tf.cast(bias, rows.dtype)
 
     def variables_by_depth(self) -> list[list[keras.Variable]]:
-        """Returns the trainable variables of the embeddings and of each block.
-
-        These are ``num_layers + 1`` groups; the first one includes the projection.
-        """
+        """Returns trainable variables: of embeddings and projection, then by block."""
         projection = [variable for variable in self.projection if variable.trainable]
         bottom = [*self.embeddings.trainable_variables, *projection]
         blocks = self.transformer.blocks
         return [bottom, *(block.trainable_variables for block in blocks)]
 
     def standalone(self) -> TextEncoder:
-        """Returns this encoder, or a copy with separate embeddings.
-
-        Embeddings that share tables, such as ``DeltaEmbedding``, become a plain
-        ``TextEmbedding`` of the same values.
-        """
+        """Returns this encoder, or a copy with separate tables."""
         return self.with_embeddings(self.embeddings.standalone())
 
     def with_embeddings(self, embeddings: TextEmbedding) -> TextEncoder:

@@ -1,8 +1,7 @@
 """XLA-compiled versions of `plain` with recomputed gradients, for training.
 
 XLA compiles the element-wise chains into one pass over memory. Matrix products stay
-outside, because TensorFlow's kernels are faster. Backward passes recompute cheap values
-from low-precision inputs and seeds; float32 intermediates and masks are not stored.
+outside, because TensorFlow's kernels are faster.
 
 Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size.
 """
@@ -13,15 +12,14 @@ import tensorflow as tf
 
 from electra_tf.layers import plain, randomness
 from electra_tf.layers.compilation import compiled
-from electra_tf.layers.randomness import Shape, keep_mask, keep_scale, known_shape
+from electra_tf.layers.randomness import keep_mask, keep_scale, known_shape
 
 
 def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Compiles a function with a gradient that recomputes it from the inputs.
 
-    XLA fuses the recomputation into the backward pass. The inputs exist anyway, so no
-    float32 intermediate is stored. Differentiable float tensors are positional
-    arguments, other values keywords; the result is one tensor.
+    XLA fuses the recomputation into the backward pass, and no float32 intermediate is
+    stored. Only differentiable tensors are positional; the result is one tensor.
     """
     forward = compiled(function)
 
@@ -66,12 +64,12 @@ def attention(
     num_heads: int,
     seed: tf.Tensor | None,
     rate: float,
-    score_penalty: plain.Penalty = plain.both_directions,
+    direction: str = "both",
 ) -> tf.Tensor:
     """Computes ``plain.attention``; stores one [B, N, S, S] tensor for the gradient.
 
-    Not ``recomputed``, because the two matrix products are expensive. It stores the
-    probabilities in the dtype of ``qkv``, with the dropout mask in their signs.
+    These are the probabilities in the dtype of ``qkv``, with the dropout mask in their
+    signs. Recomputing the two matrix products would be expensive.
     """
     bias = tf.convert_to_tensor(bias)
     rows = known_shape(mask)
@@ -81,13 +79,12 @@ def attention(
         query, key, value = _split_heads(qkv, bias, rows, num_heads)
         head_size = query.shape[-1]
         scores = tf.matmul(query, key, transpose_b=True)
-        signed, dropped = _softmax(
-            scores, mask, head_size, score_penalty, seed=seed, rate=rate
-        )
+        signed, dropped = _softmax(scores, mask, head_size, direction, seed, rate)
         context = plain.merge_heads(tf.matmul(dropped, value))
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            upstream = _unmerge_heads(upstream, rows, num_heads)
+            upstream = tf.reshape(upstream, [*rows, num_heads, head_size])
+            upstream = tf.transpose(upstream, [0, 2, 1, 3])
             slopes = tf.matmul(upstream, value, transpose_b=True)
             slopes, dropped = _softmax_gradient(signed, slopes, head_size, rate)
             return _split_heads_gradient(
@@ -103,13 +100,6 @@ def attention(
 
 
 _split_heads = compiled(plain.split_heads)
-
-
-@compiled
-def _unmerge_heads(context: tf.Tensor, rows: Shape, num_heads: int) -> tf.Tensor:
-    head_size = context.shape[-1] // num_heads
-    context = tf.reshape(context, [*rows, num_heads, head_size])
-    return tf.transpose(context, [0, 2, 1, 3])
 
 
 @compiled
@@ -130,17 +120,12 @@ def _softmax(
     scores: tf.Tensor,
     mask: tf.Tensor,
     head_size: int,
-    score_penalty: plain.Penalty,
-    *,
+    direction: str,
     seed: tf.Tensor | None,
     rate: float,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns scaled probabilities with negative dropped ones, and dropout's output.
-
-    The first is all that the backward pass needs: the sign is the dropout mask. The
-    lost sign of a probability of 0 does not matter.
-    """
-    probabilities = plain.masked_softmax(scores, mask, head_size, score_penalty)
+    """Returns scaled probabilities with negative dropped ones, and dropout's output."""
+    probabilities = plain.masked_softmax(scores, mask, head_size, direction)
     probabilities = tf.cast(probabilities * keep_scale(rate), scores.dtype)
     if not rate:
         return probabilities, probabilities

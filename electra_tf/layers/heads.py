@@ -56,8 +56,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
 
     Gather, dense to the embedding width, exact GELU, LayerNorm, product with the
     transposed word table of ``embeddings``, bias. The logits are float32 in every
-    policy, because samplers draw from them. See ``TransformerEncoderBlock`` for other
-    arguments.
+    policy, because samplers draw from them.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16)
@@ -89,12 +88,8 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
             self, "dense", (width, size), start
         )
         self.gamma, self.beta = weights.add_layer_norm(self, "layer_norm", size)
-        self.output_bias = self.add_weight(
-            name="output_bias",
-            shape=(self.embeddings.vocab_size,),
-            initializer="zeros",
-            autocast=False,
-        )
+        shape = (self.embeddings.vocab_size,)
+        self.output_bias = weights.add_weight(self, "output_bias", shape)
 
     def call(self, hidden: tf.Tensor, masked_lm_positions: tf.Tensor) -> tf.Tensor:
         """Predicts tokens of hidden [B, S, D]: mlm_logits, float32 [B, P, V].
@@ -127,10 +122,8 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
     Dense to the hidden width, exact GELU, dense to one unit, as in the original code;
     the paper's formula has only the last layer.
 
-    Args:
-        hidden_size: width of the hidden states.
-        initializer_range: standard deviation of the first kernel's truncated normal
-            initializer; the second is Glorot uniform, as in the original code.
+    ``initializer_range`` is the standard deviation of the first kernel; the second is
+    Glorot uniform, as in the original code.
 
     Examples:
         >>> head = et.layers.ReplacedTokenHead(hidden_size=32)

@@ -3,6 +3,7 @@
 A kernel W [D, F] with factors A [D, r] and B [r, F] multiplies by W + A B.
 """
 
+import functools
 import os
 from collections.abc import Iterable
 from typing import Self
@@ -49,34 +50,26 @@ class LoraModel:
         encoder.trainable = True
         for block in encoder.transformer.blocks:
             block._tracker.unlock()
+            add = functools.partial(block.add_weight, dtype="float32", autocast=False)
             for kernel in [v for v in block.weights if v.name.endswith("kernel")]:
                 rows, columns = kernel.shape
                 name = kernel.name.removesuffix("kernel") + "lora_"
-                options = {"dtype": "float32", "autocast": False}
-                # A is initialized as in Keras; B is zero.
-                kernel.lora = (
-                    block.add_weight(
-                        (rows, rank), "he_uniform", name=f"{name}a", **options
-                    ),
-                    block.add_weight(
-                        (rank, columns), "zeros", name=f"{name}b", **options
-                    ),
-                )
+                # As in Keras, B is zero: outputs stay the same.
+                a = add((rows, rank), "he_uniform", name=f"{name}a")
+                b = add((rank, columns), "zeros", name=f"{name}b")
+                kernel.lora = (a, b)
             block._tracker.lock()
 
     def merge_lora(self) -> Self:
         """Returns a copy with the factors added to the kernels."""
         copy = fresh_copy(self, lora_rank=None)
-        values, factors = [], set()
-        for variable in self.weights:
+        weights = [v for v in self.weights if not _is_factor(v)]
+        for variable, target in zip(weights, copy.weights, strict=True):
             value = variable.numpy()
             if hasattr(variable, "lora"):
                 a, b = variable.lora
-                factors |= {id(a), id(b)}
                 value = value + a.numpy() @ b.numpy()
-            if id(variable) not in factors:
-                values.append(value)
-        copy.set_weights(values)
+            target.assign(value)
         for own, new in zip(
             self._flatten_layers(), copy._flatten_layers(), strict=True
         ):

@@ -1,10 +1,7 @@
 """Loss functions in float32, exact under data parallelism."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
-from electra_tf.layers import fused
 from electra_tf.layers.replicas import all_replicas_sum
 
 __all__ = [
@@ -48,18 +45,6 @@ def token_cross_entropy(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=ids, logits=tf.cast(logits, tf.float32)
     )
-
-
-def token_cross_entropy_for(
-    compute_dtype: str,
-) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the ``token_cross_entropy`` for a model's compute dtype.
-
-    float32 models keep TensorFlow's kernel, so that old runs resume bit-identically;
-    low-precision models use the faster one, which rounds differently.
-    """
-    is_full = compute_dtype in ("float32", "float64")
-    return token_cross_entropy if is_full else fused.token_cross_entropy
 
 
 def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

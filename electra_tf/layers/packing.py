@@ -90,12 +90,7 @@ class Packing:
         hidden = tf.scatter_nd(places, tokens, [batch * length, size])
         return tf.reshape(hidden, [batch, length, size])
 
-    def attention(
-        self,
-        qkv: tf.Tensor,
-        bias: tf.Tensor,
-        score_penalty: plain.Penalty = plain.both_directions,
-    ) -> tf.Tensor:
+    def attention(self, qkv: tf.Tensor, bias: tf.Tensor, direction: str) -> tf.Tensor:
         """Computes ``plain.attention``: [T, 3 * D] to [K, D]."""
         size = qkv.shape[-1] // 3
         head_size = size // self.merged.shape[1]
@@ -105,11 +100,7 @@ class Packing:
             for index in (self.queries, self.keys, self.values)
         )
         scores = tf.matmul(query, key, transpose_b=True)
-        count = known_shape(self.queries)[2]
-        # Penalties are [B, 1, 1 or S, S].
-        probabilities = plain.masked_softmax(
-            scores, self.mask, head_size, lambda mask: score_penalty(mask)[:, :, :count]
-        )
+        probabilities = plain.masked_softmax(scores, self.mask, head_size, direction)
         context = tf.matmul(tf.cast(probabilities, qkv.dtype), value)
         heads = tf.gather(tf.reshape(context, [-1, head_size]), self.merged)
         return tf.reshape(heads, [-1, size])

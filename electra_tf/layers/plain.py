@@ -2,7 +2,7 @@
 
 The reference for ``fused``, and the inference code: consumers of a SavedModel, such as
 LiteRT, have no XLA. All arithmetic is float32, because bfloat16 sums lose small terms.
-The result has the dtype of the first argument unless stated otherwise.
+Results have the dtype of the first argument.
 
 Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size. A bias has
 the width of the input; ``gamma`` and ``beta`` are [D]; ``rate`` is the dropout rate;
@@ -16,14 +16,12 @@ import tensorflow as tf
 
 from electra_tf.layers.randomness import Shape, drop, known_shape
 
-# Maps a mask to float32 terms that are added to attention scores.
-Penalty = Callable[[tf.Tensor], tf.Tensor]
-Activation = Callable[[tf.Tensor], tf.Tensor]
-
 # The original's value. Finite, so that a row of padding still has a softmax.
 MASKED_SCORE = -10000.0
 # Far below MASKED_SCORE, so that directions hold even in a row of padding.
 _FORBIDDEN_SCORE = -1e9
+# Attention to all positions, or to the position itself and one side.
+DIRECTIONS = ("both", "left_to_right", "right_to_left")
 
 
 def gelu(inputs: tf.Tensor) -> tf.Tensor:
@@ -36,15 +34,11 @@ def gelu_tanh(inputs: tf.Tensor) -> tf.Tensor:
     return tf.nn.gelu(inputs, approximate=True)
 
 
-ACTIVATIONS: dict[str, Activation] = {
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "relu": tf.nn.relu,
-}
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": tf.nn.relu}
 
 
 def bias_activation(
-    inputs: tf.Tensor, bias: tf.Tensor, *, activation: Activation
+    inputs: tf.Tensor, bias: tf.Tensor, *, activation: Callable
 ) -> tf.Tensor:
     """Returns activation(inputs + bias) of [R, D]."""
     return tf.cast(activation(_float32(inputs) + _float32(bias)), inputs.dtype)
@@ -92,63 +86,24 @@ def bias_drop_add_norm(
     return tf.cast(layer_norm(total, gamma, beta, epsilon=epsilon), inputs.dtype)
 
 
-def both_directions(mask: tf.Tensor) -> tf.Tensor:
-    """Returns the penalty that hides padding: [B, S] to [B, 1, 1, S]."""
-    penalty = (1.0 - _float32(mask)) * MASKED_SCORE
-    # Not tf.newaxis, which LiteRT's built-in strided slice does not support.
-    return tf.expand_dims(tf.expand_dims(penalty, 1), 1)
-
-
-def left_to_right(mask: tf.Tensor) -> tf.Tensor:
-    """Hides padding and positions to the right: [B, 1, S, S]."""
-    return _one_direction(mask, tf.greater)
-
-
-def right_to_left(mask: tf.Tensor) -> tf.Tensor:
-    """Hides padding and positions to the left: [B, 1, S, S]."""
-    return _one_direction(mask, tf.less)
-
-
-def _one_direction(mask: tf.Tensor, is_hidden: Callable) -> tf.Tensor:
-    positions = tf.range(known_shape(mask)[1])
-    hidden = is_hidden(tf.expand_dims(positions, 0), tf.expand_dims(positions, 1))
-    return both_directions(mask) + _float32(hidden) * _FORBIDDEN_SCORE
-
-
-# Attention to all positions, or to the position itself and one side.
-DIRECTIONS: dict[str, Penalty] = {
-    "both": both_directions,
-    "left_to_right": left_to_right,
-    "right_to_left": right_to_left,
-}
-
-
-def choose(kind: str, name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the "activation" or "direction" of a name; ValueError lists them."""
-    choices = {"activation": ACTIVATIONS, "direction": DIRECTIONS}[kind]
-    if name not in choices:
-        raise ValueError(f"Unknown {kind} {name!r}: choose one of {sorted(choices)}.")
-    return choices[name]
-
-
 def attention(
     qkv: tf.Tensor,
     bias: tf.Tensor,
     *,
     mask: tf.Tensor,
     num_heads: int,
-    seed: tf.Tensor | None,
-    rate: float,
-    score_penalty: Penalty = both_directions,
+    seed: tf.Tensor | None = None,
+    rate: float = 0.0,
+    direction: str = "both",
 ) -> tf.Tensor:
     """Multi-head self-attention between the input and the output projection.
 
     Maps ``qkv`` [R, 3 * D], query, key and value of all heads side by side, to [R, D].
-    Dropout applies to the probabilities; ``score_penalty`` is one of ``DIRECTIONS``.
+    Dropout applies to the probabilities; ``direction`` is one of ``DIRECTIONS``.
     """
     query, key, value = split_heads(qkv, bias, known_shape(mask), num_heads)
     scores = tf.matmul(query, key, transpose_b=True)
-    probabilities = masked_softmax(scores, mask, query.shape[-1], score_penalty)
+    probabilities = masked_softmax(scores, mask, query.shape[-1], direction)
     probabilities = drop(probabilities, seed, rate)
     return merge_heads(tf.matmul(tf.cast(probabilities, qkv.dtype), value))
 
@@ -156,10 +111,7 @@ def attention(
 def split_heads(
     qkv: tf.Tensor, bias: tf.Tensor, rows: Shape, num_heads: int
 ) -> list[tf.Tensor]:
-    """Adds the bias to [R, 3 * D]; returns query, key and value, each [B, N, S, H].
-
-    ``rows`` is (B, S).
-    """
+    """Adds the bias to [R, 3 * D]; returns query, key and value, each [B, N, S, H]."""
     head_size = qkv.shape[-1] // (3 * num_heads)
     qkv += tf.cast(bias, qkv.dtype)
     qkv = tf.reshape(qkv, [*rows, 3, num_heads, head_size])
@@ -174,13 +126,21 @@ def merge_heads(context: tf.Tensor) -> tf.Tensor:
 
 
 def masked_softmax(
-    scores: tf.Tensor,
-    mask: tf.Tensor,
-    head_size: int,
-    score_penalty: Penalty = both_directions,
+    scores: tf.Tensor, mask: tf.Tensor, head_size: int, direction: str
 ) -> tf.Tensor:
-    """Softmax of scores [B, N, S, S] / sqrt(H) over visible positions, in float32."""
-    return tf.nn.softmax(_float32(scores) * head_size**-0.5 + score_penalty(mask))
+    """Softmax of scores [B, N, Q, S] / sqrt(H) over visible positions, in float32.
+
+    The queries are the first Q positions of a row.
+    """
+    penalty = (1.0 - _float32(mask)) * MASKED_SCORE
+    # Not tf.newaxis, which LiteRT's built-in strided slice does not support.
+    penalty = tf.expand_dims(tf.expand_dims(penalty, 1), 1)
+    if direction != "both":
+        is_hidden = tf.greater if direction == "left_to_right" else tf.less
+        queries, keys = (tf.range(size) for size in known_shape(scores)[2:])
+        hidden = is_hidden(tf.expand_dims(keys, 0), tf.expand_dims(queries, 1))
+        penalty += _float32(hidden) * _FORBIDDEN_SCORE
+    return tf.nn.softmax(_float32(scores) * head_size**-0.5 + penalty)
 
 
 def _float32(tensor: tf.Tensor) -> tf.Tensor:

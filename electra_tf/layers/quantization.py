@@ -24,7 +24,6 @@ class QuantizationInConfig:
         return [self]
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, and ``quantization`` if there is any."""
         config = super().get_config()
         parts = [layer.quantization_config for layer in self._int8_layers()]
         if any(parts):

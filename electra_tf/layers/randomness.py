@@ -5,8 +5,8 @@ from it. No variable holds random state, so resumed runs repeat the dropout of
 uninterrupted ones. Masks are the same with and without XLA, on every device.
 
 A third word (``at_row``) is the offset of the local rows in the global batch: draws for
-a row do not depend on replicas and micro-batches. Derived seeds keep the offset. It is
-a tensor, so all replicas run the same compiled code.
+a row do not depend on replicas and micro-batches. It is a tensor, so all replicas run
+the same compiled code.
 """
 
 import math
@@ -94,8 +94,8 @@ def keep_mask(seed: tf.Tensor, shape: Shape, rate: float) -> tf.Tensor:
     """Draws a boolean mask of the elements that dropout keeps.
 
     An element's draw is a hash of the seed and its index in the global batch; the first
-    axis holds rows. XLA fuses it into the consumer, and backward passes recompute it,
-    so masks are never stored. The dropped fraction is exact to 2**-33.
+    axis holds rows. XLA fuses it into the consumer, and backward passes recompute it.
+    The dropped fraction is exact to 2**-33.
     """
     first, second, *begin = tf.unstack(tf.bitcast(seed, tf.uint32))
     # A zero that depends on the seed keeps TensorFlow from folding the indices into a

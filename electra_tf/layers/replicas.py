@@ -51,19 +51,13 @@ def rows_before(batch: tf.Tensor) -> tf.Tensor | int:
 
 
 def seed_of_rows(seed: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-    """Returns a step's seed for this replica's rows, int32 [3], from int32 [2].
-
-    Restricted like ``all_replicas_sum``.
-    """
+    """Returns a step's seed for this replica's rows, int32 [3], from int32 [2]."""
     # Folding in 0 keeps single-replica runs of older versions bit-identical.
     return at_row(fold_in(seed, 0), rows_before(batch))
 
 
 class DistributedFit:
-    """Repairs of ``keras.Model.fit`` for models that create variables in ``__init__``.
-
-    Mix in before ``keras.Model``.
-    """
+    """Mixin: repairs ``keras.Model.fit`` of models with variables from ``__init__``."""
 
     def _maybe_symbolic_build(
         self, iterator: Iterator | None = None, data_batch: Any = None

@@ -16,8 +16,8 @@ class Serializable:
     """Derives the Keras config from the constructor's arguments.
 
     Mix in before the Keras class or use alone. Each argument must be an attribute of
-    the same name; ``**kwargs`` adds the arguments of base classes. Layers, encoders and
-    samplers are serialized; shared objects stay shared in the clone.
+    the same name; ``**kwargs`` adds the arguments of base classes. Shared objects stay
+    shared in the clone.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -66,7 +66,6 @@ class Serializable:
         return instance
 
     def build_from_config(self, config: Mapping[str, Any]) -> None:
-        """Creates the variables, unless the constructor did."""
         # Keras's own method warns if the first inputs are dictionaries.
         if not self.built:
             super().build_from_config(config)

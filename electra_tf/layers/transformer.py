@@ -17,9 +17,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from electra_tf.layers import fused, packing, plain, weights
+from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.compilation import traced_for_all
 from electra_tf.layers.lora import train_factors
+from electra_tf.layers.packing import Packing
 from electra_tf.layers.quantization import QuantizableLayer, QuantizationInConfig
 from electra_tf.layers.randomness import (
     check_rate,
@@ -106,12 +107,12 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
         weights.check_positive(intermediate_size=intermediate_size, num_heads=num_heads)
         self.intermediate_size = intermediate_size
         self.num_heads = num_heads
-        self._activate = plain.choose("activation", self.activation)
-        self._score_penalty = plain.choose("direction", self.direction)
+        weights.check_choice("activation", self.activation, plain.ACTIVATIONS)
+        weights.check_choice("direction", self.direction, plain.DIRECTIONS)
+        self._activate = plain.ACTIVATIONS[self.activation]
 
     @keras.layers.Layer.trainable.setter
     def trainable(self, value: bool) -> None:
-        """Trains or freezes the block; with LoRA, only its factors are trained."""
         keras.layers.Layer.trainable.fset(self, value)
         if any(hasattr(variable, "lora") for variable in self.weights):
             train_factors(self.weights, value)
@@ -155,7 +156,6 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
 
         ``input_mask`` [B, S] is 1 for positions that may be attended to, else 0.
         """
-        # ``training`` is a Python value: the compiled step contains no branch.
         ops = fused if training else plain
         size = hidden.shape[-1]
         seeds, attention_rate, rate = [None] * 3, 0.0, 0.0
@@ -170,7 +170,7 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
             num_heads=self.num_heads,
             seed=seeds[0],
             rate=attention_rate,
-            score_penalty=self._score_penalty,
+            direction=self.direction,
         )
         # The first axis of [R, D] has S entries per row.
         length = known_shape(hidden)[1]
@@ -178,12 +178,11 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
         rows = self._after_attention(context, rows, ops, later, rate)
         return tf.reshape(rows, known_shape(hidden))
 
-    def infer(self, tokens: tf.Tensor, packed: packing.Packing) -> tf.Tensor:
+    def infer(self, tokens: tf.Tensor, packing: Packing) -> tf.Tensor:
         """Computes ``call`` without dropout for packed tokens, [T, D] to [K, D]."""
-        context = packed.attention(
-            weights.matmul(tokens, self.qkv_kernel), self.qkv_bias, self._score_penalty
-        )
-        kept = packed.keep(tokens)
+        qkv = weights.matmul(tokens, self.qkv_kernel)
+        context = packing.attention(qkv, self.qkv_bias, self.direction)
+        kept = packing.keep(tokens)
         return self._after_attention(context, kept, plain, [None, None], 0.0)
 
     def _after_attention(

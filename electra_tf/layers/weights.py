@@ -5,7 +5,7 @@ operations read them in float32 and others in bfloat16. Every weight needs its o
 initializer instance: a reused one gives identical kernels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
@@ -28,11 +28,8 @@ class SinusoidalRows(Serializable, keras.initializers.Initializer):
     """Sinusoidal initializer of a position table.
 
     Row p holds all sin(p w_i), then all cos(p w_i), w_i = 10000^(-i / n) and n =
-    columns / 2 (Vaswani et al., 2017, section 3.5, which alternates them). An offset of
-    positions is then a linear function of the rows, the same at every position.
-
-    ``deviation`` is the root mean square of the values. Raises ValueError for an odd
-    number of columns.
+    columns / 2 (Vaswani et al., 2017, section 3.5, which alternates them).
+    ``deviation`` is the root mean square. Odd numbers of columns raise ValueError.
     """
 
     def __init__(self, deviation: float):
@@ -46,7 +43,7 @@ class SinusoidalRows(Serializable, keras.initializers.Initializer):
             )
         half = columns // 2
         waves = 10000.0 ** (-np.arange(half) / half)
-        angles = np.arange(rows)[:, np.newaxis] * waves
+        angles = np.outer(np.arange(rows), waves)
         table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         return keras.ops.convert_to_tensor(2**0.5 * self.deviation * table, dtype)
 
@@ -65,6 +62,22 @@ def check_positive(**sizes: int) -> None:
             raise ValueError(f"{name} must be positive, got {size!r}: give an integer.")
 
 
+def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raises ValueError unless ``value`` is one of the allowed names."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; allowed are {', '.join(allowed)}.")
+
+
+def add_weight(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple[int, ...],
+    initializer: keras.initializers.Initializer | str = "zeros",
+) -> keras.Variable:
+    """Adds a weight that Keras does not autocast."""
+    return layer.add_weight(shape, initializer, name=name, autocast=False)
+
+
 def add_dense(
     layer: keras.layers.Layer,
     name: str,
@@ -72,31 +85,18 @@ def add_dense(
     initializer: keras.initializers.Initializer,
 ) -> Pair:
     """Adds ``<name>_kernel`` of ``shape`` and a zero ``<name>_bias``; returns both."""
-    kernel = layer.add_weight(
-        name=f"{name}_kernel", shape=shape, initializer=initializer, autocast=False
-    )
-    bias = layer.add_weight(
-        name=f"{name}_bias", shape=shape[-1:], initializer="zeros", autocast=False
-    )
-    return kernel, bias
+    kernel = add_weight(layer, f"{name}_kernel", shape, initializer)
+    return kernel, add_weight(layer, f"{name}_bias", shape[-1:])
 
 
 def add_layer_norm(layer: keras.layers.Layer, name: str, size: int) -> Pair:
     """Adds ``<name>_gamma`` (ones) and ``<name>_beta`` (zeros); returns both."""
-    gamma = layer.add_weight(
-        name=f"{name}_gamma", shape=(size,), initializer="ones", autocast=False
-    )
-    beta = layer.add_weight(
-        name=f"{name}_beta", shape=(size,), initializer="zeros", autocast=False
-    )
-    return gamma, beta
+    gamma = add_weight(layer, f"{name}_gamma", (size,), "ones")
+    return gamma, add_weight(layer, f"{name}_beta", (size,))
 
 
 def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
-    """Multiplies rows [N, D] by a kernel [D, F] in the dtype of the rows.
-
-    Adds the product with the kernel's ``lora`` factors (``lora``), if there are any.
-    """
+    """Multiplies rows [N, D] by a kernel [D, F], with LoRA, in the rows' dtype."""
     if hasattr(kernel, "scale"):
         return int8_matmul(inputs, kernel)
     product = tf.matmul(inputs, tf.cast(kernel, inputs.dtype))
@@ -108,10 +108,8 @@ def matmul(inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
 
 
 def linear(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Returns inputs [..., D] times kernel [D, F] plus bias, in float32.
-
-    The last product before a loss is float32 under every dtype policy.
-    """
+    """Returns inputs [..., D] times kernel [D, F] plus bias, in float32."""
+    # The last product before a loss is float32 under every dtype policy.
     inputs, kernel, bias = (tf.cast(x, tf.float32) for x in (inputs, kernel, bias))
     return tf.tensordot(inputs, kernel, 1) + bias
 

@@ -1,7 +1,7 @@
 """Adversarial training of the generator.
 
-Clark et al., 2020, section 3.2 ("Training Algorithms") and appendix F. Its results
-are worse than with a maximum-likelihood generator. Both classes minimize
+Clark et al., 2020, section 3.2 ("Training Algorithms") and appendix F. Its results are
+worse than with a maximum-likelihood generator. Both classes minimize
 
     generator_weight * ((1 - w) * MLM - w * J) + discriminator_weight * L_disc
 
@@ -25,6 +25,7 @@ from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import fold_in, known_shape, uniform
+from electra_tf.layers.weights import add_weight
 from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.electric import (
@@ -48,15 +49,9 @@ class RewardBaseline(keras.layers.Layer):
         super().__init__(**kwargs)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        self.reward_kernel = self.add_weight(
-            name="reward_kernel",
-            shape=(hidden_shape[-1], 1),
-            initializer="zeros",
-            autocast=False,
-        )
+        self.reward_kernel = add_weight(self, "reward_kernel", (hidden_shape[-1], 1))
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Returns baseline_logits, float32, without the last axis of ``hidden``."""
         rows = tf.cast(hidden, tf.float32)
         return tf.squeeze(tf.matmul(rows, tf.cast(self.reward_kernel, tf.float32)), -1)
 
@@ -75,24 +70,21 @@ class _AdversarialElectra(Electra):
         **kwargs,
     ):
         super().__init__(generator, discriminator, **kwargs)
+        # The outputs of other generators pass no gradient to a network, and the loss of
+        # noise-contrastive estimation also needs the noise.
         if not hasattr(self.sampler, "distribution"):
-            raise UserError(
-                f"{type(self).__name__} needs a sampler with a distribution, such as "
-                f"CategoricalSampler, got {type(self.sampler).__name__}."
-            )
-        # Their outputs at the samples pass no gradient to a network.
-        if isinstance(generator, TwoTowerGenerator | UnigramGenerator):
-            raise UserError(
-                f"{type(self).__name__} needs a generator with an encoder, such as "
-                f"MaskedLM, got {type(generator).__name__}."
-            )
-        # The loss of noise-contrastive estimation also needs the noise.
-        if not hasattr(self.objective, "loss_of_logits") or isinstance(
+            wrong, need = self.sampler, "a sampler with a distribution"
+        elif isinstance(generator, TwoTowerGenerator | UnigramGenerator):
+            wrong, need = generator, "a generator with an encoder, such as MaskedLM"
+        elif not hasattr(self.objective, "loss_of_logits") or isinstance(
             self.objective, NoiseContrastiveEstimation
         ):
+            wrong, need = self.objective, "the objective ReplacedTokenDetection"
+        else:
+            wrong = None
+        if wrong is not None:
             raise UserError(
-                f"{type(self).__name__} needs the objective ReplacedTokenDetection, "
-                f"got {type(self.objective).__name__}."
+                f"{type(self).__name__} needs {need}, got {type(wrong).__name__}."
             )
         if not callable(adversarial_weight) and not 0 <= adversarial_weight <= 1:
             raise UserError(
@@ -105,11 +97,9 @@ class _AdversarialElectra(Electra):
             lambda: self._mixture(self.step), name="adversarial_weight"
         )
         self._total_loss = total_loss(
-            [
-                (self._likelihood.loss, self._likelihood_factor),
-                (self._reward, lambda: -self._adversarial_factor()),
-                (self.objective.loss_metric, self.discriminator_weight),
-            ]
+            (self._likelihood.loss, self._likelihood_factor),
+            (self._reward, lambda: -self._adversarial_factor()),
+            (self.objective.loss_metric, self.discriminator_weight),
         )
 
     def _likelihood_factor(self) -> tf.Tensor | float:
@@ -242,7 +232,7 @@ class GumbelElectra(_AdversarialElectra):
     def compute_losses(
         self, batch: Batch, totals: Batch, *, seed: tf.Tensor, training: bool
     ) -> list[tf.Tensor]:
-        """Returns likelihood and discriminator terms; J acts through the gradient."""
+        # J acts through the gradient alone.
         corrupted = self._corrupt(batch, seed, training)
         sampled_ids = corrupted.sampled_ids
         logits = self.sampler.distribution(
@@ -272,12 +262,9 @@ class GumbelElectra(_AdversarialElectra):
             tf.tensordot(one_hots, embeddings.word_table(), 1),
             used,
         )
-        hidden = self.discriminator.encode_words(
-            words,
-            corrupted.inputs,
-            training=training,
-            seed=fold_in(seed, DISCRIMINATOR),
-        )
+        hidden = self.discriminator.states(
+            corrupted.inputs, training, fold_in(seed, DISCRIMINATOR), words
+        )[-1]
         rtd_logits = self.objective(hidden, training=training)
         self._rewards(rtd_logits, corrupted)
         return self._weighted_losses(rtd_logits, corrupted, totals)

@@ -47,8 +47,6 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
 
     Examples:
         >>> model = et.Electra(generator, discriminator, gradient_accumulation_steps=2)
-        >>> isinstance(model, pretraining.PretrainingModel)
-        True
     """
 
     def __init__(
@@ -73,12 +71,9 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
     ) -> list[tf.Tensor]:
         """Returns the scalar loss terms of a batch and updates the metrics.
 
-        Args:
-            batch: the tensors of ``features.PRETRAINING``.
-            totals: global counts, from ``loss_totals``; each term is a sum over rows
-                divided by one of them.
-            seed: int32 [3], for dropout and samples.
-            training: whether dropout is on.
+        ``batch`` has the tensors of ``features.PRETRAINING``. Each term is a sum over
+        its rows divided by one of the global counts ``totals`` (``loss_totals``).
+        ``seed``, int32 [3], is for dropout and samples.
         """
         raise NotImplementedError
 
@@ -106,16 +101,15 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
         """Sets the optimizer; raises ValueError if given a loss or metrics."""
         given = {"loss": loss, **kwargs}
         names = ("loss", "loss_weights", "metrics", "weighted_metrics")
-        ignored = [f"{name}=" for name in names if given.get(name) is not None]
-        if ignored:
+        if ignored := [f"{name}=" for name in names if given.get(name) is not None]:
             raise UserError(
                 f"compile({', '.join(ignored)}) has no effect: {type(self).__name__} "
                 "has its own losses and metrics."
             )
         if isinstance(getattr(optimizer, "_learning_rate", None), FitSchedule):
             warnings.warn(
-                "only the fit of text models starts a FitSchedule: the learning rate "
-                "is constant. Pretraining takes et.training.WarmupPolynomialDecay.",
+                "only text models start a FitSchedule: the learning rate is constant. "
+                "Use et.training.WarmupPolynomialDecay.",
                 stacklevel=2,
             )
         super().compile(optimizer, **kwargs)
@@ -126,18 +120,14 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
         self.optimizer.build(self.trainable_variables)
 
     def train_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
-        """Performs one optimizer update and returns the metric results.
-
-        ``data`` is a batch, (batch,) or (batch, None, None).
-        """
+        """Performs one optimizer update and returns the metric results."""
         batch = _unpack(data)
         seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
         seed = seed_of_rows(seed, batch["input_ids"])
         totals = self.loss_totals(batch)
-        if self.gradient_accumulation_steps == 1:
-            gradients = self._gradients(batch, totals, seed)
-        else:
-            gradients = self._accumulated_gradients(batch, totals, seed)
+        is_whole = self.gradient_accumulation_steps == 1
+        compute = self._gradients if is_whole else self._accumulated_gradients
+        gradients = compute(batch, totals, seed)
         # Otherwise the counters would include the failed step at the end of the data.
         with tf.control_dependencies([batch["input_ids"]]):
             self.optimizer.apply(gradients, self.trainable_variables)
@@ -188,7 +178,6 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
             name: tf.reshape(value, [count, size, *known_shape(value)[1:]])
             for name, value in batch.items()
         }
-
         unused: set[int] = set()
 
         def add_one(
@@ -217,13 +206,11 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
 
 
 def _unpack(data: Batch | tuple) -> Batch:
-    """Returns the batch; raises UserError for labels or sample weights."""
     batch, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
     if labels is not None or weights is not None:
         raise UserError(
-            "The dataset yields labels or sample weights besides the batch: a "
-            "pretraining model takes a dictionary of features alone, as "
-            "electra_tf.data.pretraining_dataset yields."
+            "The dataset yields labels or sample weights: pretraining takes only a "
+            "dictionary of features, as of electra_tf.data.pretraining_dataset."
         )
     return batch
 

@@ -96,8 +96,7 @@ class Electra(PretrainingModel):
         if learns and not sampling_dropout:
             raise UserError(
                 f"{type(self).__name__} needs samples of the training forward pass, "
-                "and sampling_dropout=False uses a second one: set the generator's "
-                "dropout to 0 instead."
+                "not sampling_dropout=False: set the generator's dropout to 0."
             )
         self.generator = generator
         self.discriminator = discriminator
@@ -107,27 +106,24 @@ class Electra(PretrainingModel):
         self.discriminator_weight = discriminator_weight
         self.sampling_dropout = sampling_dropout
         self.special_ids = tuple(special_ids)
-        self.objective.check_sampler(self.sampler)
-        if not self.objective.built:
-            self.objective.build((None, None, discriminator.hidden_size))
+        objective.check_sampler(self.sampler)
+        if not objective.built:
+            objective.build((None, None, discriminator.hidden_size))
         self._likelihood = Likelihood("generator")
         self._sampled_accuracy = TokenMean(name="sampled_accuracy")
-        own = {"loss", self._sampled_accuracy.name}
-        own |= {self._likelihood.loss.name, self._likelihood.accuracy.name}
-        names = [metric.name for metric in self.objective.step_metrics]
-        twice = own & {*names} | {name for name in names if names.count(name) > 1}
-        if wrong := twice - _EQUAL_IN_ALL:
-            raise UserError(f"Two metrics are called {min(wrong)}: rename one.")
-        self._total_loss = total_loss(
-            [
-                (self._likelihood.loss, generator_weight),
-                (self.objective.loss_metric, discriminator_weight),
-            ]
-        )
         self._schedule_values = [
             Derived(lambda schedule=schedule: schedule(self.step), name=name)
             for name, schedule in getattr(self.sampler, "schedules", {}).items()
         ]
+        self._total_loss = total_loss(
+            (self._likelihood.loss, generator_weight),
+            (objective.loss_metric, discriminator_weight),
+        )
+        names = ["loss", "generator_loss", "generator_accuracy", "sampled_accuracy"]
+        names += [metric.name for metric in objective.step_metrics]
+        twice = {name for name in names if names.count(name) > 1}
+        if wrong := twice - _EQUAL_IN_ALL:
+            raise UserError(f"Two metrics are called {min(wrong)}: rename one.")
         self.built = True
 
     @property
@@ -205,11 +201,7 @@ class Electra(PretrainingModel):
         return corrupt(batch, sampled_ids, self.special_ids, predicted)
 
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Corrupts a batch and returns the discriminator's predictions, no dropout.
-
-        Returns corrupted_ids, is_masked, is_replaced, is_replaceable and the
-        objective's ``answer``, each [B, S].
-        """
+        """Corrupts a batch and returns the discriminator's predictions, each [B, S]."""
         corrupted = self.corrupt(batch, seed=seed)
         hidden = self.discriminator(corrupted.inputs)
         return {

@@ -1,11 +1,10 @@
 """Electric: an energy-based cloze model, and its noise, the two-tower generator.
 
 Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP).
-The paper's ELECTRA-TT has the same generator (section 2). docs/objectives.md derives
-the loss, the binary cross-entropy of noise against data at every token. A high energy
-is an unlikely token and a positive logit is noise, as in ELECTRA's head. One pass
-scores all tokens, each in the noisy text (Algorithm 2). A draw that equals the original
-is labeled noise.
+docs/objectives.md derives the loss, the binary cross-entropy of noise against data at
+every token. A high energy is an unlikely token and a positive logit is noise, as in
+ELECTRA's head. One pass scores all tokens, each in the noisy text (Algorithm 2). A draw
+that equals the original is labeled noise.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size.
 """
@@ -24,7 +23,6 @@ from electra_tf.layers import MaskedLMHead, chunked, losses, split_seed
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
 from electra_tf.layers.randomness import known_shape
-from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.masked_lm import Generator
@@ -43,15 +41,11 @@ from electra_tf.pretraining.samplers import (
 
 
 class Cloze(NamedTuple):
-    """Output of the two towers on an unmasked text.
+    """Output of the two towers on an unmasked text."""
 
-    ``logits`` [B, P, V] at the masked positions have no gradient. ``values`` [B, S] are
-    -log q(token | its context) in nats; ``is_best`` [B, S] marks most probable tokens.
-    """
-
-    logits: tf.Tensor
-    values: tf.Tensor
-    is_best: tf.Tensor
+    logits: tf.Tensor  # [B, P, V] at the masked positions, without gradient.
+    values: tf.Tensor  # [B, S], -log q(token | its context) in nats.
+    is_best: tf.Tensor  # [B, S], whether the token is the most probable one.
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -76,6 +70,7 @@ class TwoTowerGenerator(Generator):
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
     """
 
+    encoders = ("left", "right")
     exported_inputs = (*ENCODER_INPUTS, "masked_lm_positions")
 
     def __init__(
@@ -90,13 +85,11 @@ class TwoTowerGenerator(Generator):
         directions = (left.direction, right.direction)
         if directions != ("left_to_right", "right_to_left"):
             raise ValueError(
-                "TwoTowerGenerator needs a left tower with direction='left_to_right' "
-                f"and a right tower with direction='right_to_left', got {directions}."
+                "TwoTowerGenerator needs towers with direction='left_to_right' and "
+                f"'right_to_left', got {directions}."
             )
         if not special_ids:
-            raise ValueError(
-                "TwoTowerGenerator needs special_ids, the ids of [CLS], [SEP], [MASK]."
-            )
+            raise ValueError("special_ids must be the ids of [CLS], [SEP] and [MASK].")
         self.left = left
         self.right = right
         self.special_ids = tuple(special_ids)
@@ -107,7 +100,6 @@ class TwoTowerGenerator(Generator):
         self.built = True
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Adds the number of candidates: real tokens that are not special."""
         predicted = tf.cast(candidates(batch, self.special_ids), tf.float32)
         counts = super().local_counts(batch)
         return {**counts, "candidates": tf.reduce_sum(predicted)}
@@ -125,7 +117,6 @@ class TwoTowerGenerator(Generator):
     def predictions(
         self, batch: Batch, *, training: bool = False, seed: tf.Tensor | None = None
     ) -> Cloze:
-        """Scores every token and returns the logits at the masked positions."""
         rows = self._rows(batch, training, seed)
         shape = known_shape(batch["input_ids"])
         values, is_best = chunked.cross_entropy(
@@ -143,20 +134,13 @@ class TwoTowerGenerator(Generator):
     def loss_of(
         self, predicted: Cloze, batch: Batch, totals: Batch, metrics: Likelihood
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean over all candidates."""
+        """Returns this replica's part of the mean over candidates; updates ``metrics``.
+
+        Candidates are real tokens that are not special.
+        """
         weights = candidates(batch, self.special_ids)
         metrics.update_state(predicted.values, predicted.is_best, weights)
         return losses.weighted_mean(predicted.values, weights, totals["candidates"])
-
-    def standalone(self) -> TwoTowerGenerator:
-        embeddings = self.left.embeddings.standalone()
-        if embeddings is self.left.embeddings:
-            return self
-        towers = {"left": self.left, "right": self.right}
-        own = {side: x.with_embeddings(embeddings) for side, x in towers.items()}
-        copy = type(self).from_config({**self.get_config(), **own})
-        copy_own_weights(self.head, copy.head)
-        return copy
 
     def _rows(self, inputs: Batch, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
         """Returns the rows to multiply by the word table, float32 [B, S, E]."""
@@ -197,29 +181,6 @@ def noise_logits(
     return energies + log_noise + tf.math.log(odds)
 
 
-def log_noise(corrupted: Corrupted) -> tf.Tensor:
-    """Returns log q of each token given its *original* context, float32 [B, S].
-
-    ``corrupted.predicted`` is the ``Cloze`` of a two-tower generator. No gradient.
-    """
-    batch, cloze = corrupted.batch, corrupted.predicted
-    if not hasattr(cloze, "values"):
-        raise UserError(
-            "Noise-contrastive estimation needs a generator that scores every token, "
-            "such as TwoTowerGenerator."
-        )
-    positions = batch["masked_lm_positions"]
-    # Ids come from the corrupted text: of two samples at a position only one remains.
-    drawn_ids = tf.gather(corrupted.inputs["input_ids"], positions, batch_dims=1)
-    values = scatter_positions(
-        -cloze.values,
-        positions,
-        -losses.token_cross_entropy(cloze.logits, drawn_ids),
-        batch["masked_lm_weights"] > 0,
-    )
-    return tf.stop_gradient(values)
-
-
 @keras.saving.register_keras_serializable(package="electra_tf")
 class NoiseContrastiveEstimation(ReplacedTokenDetection):
     """Noise-contrastive estimation: noise or data, by token.
@@ -233,10 +194,10 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         TensorShape([1, 4])
     """
 
+    learns_from_samples = True
+
     def __init__(self, **kwargs):
         super().__init__("all", **kwargs)
-
-    learns_from_samples = True
 
     def check_sampler(self, sampler: Callable) -> None:
         """Raises ValueError if the samples do not follow the generator's softmax."""
@@ -246,9 +207,8 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
             or isinstance(sampler, GreedySampler | LeaveRows)
         ):
             raise UserError(
-                "Noise must be drawn from the softmax of the generator's logits: the "
-                "sampler needs temperature=1, and no disallow_correct; GreedySampler "
-                "and LeaveRows are not allowed."
+                "Noise must be drawn from the generator's softmax: the sampler needs "
+                "temperature=1, and no disallow_correct, GreedySampler or LeaveRows."
             )
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
@@ -258,19 +218,33 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
     def logits(
         self, hidden: tf.Tensor, corrupted: Corrupted, training: bool = False
     ) -> tf.Tensor:
-        """Returns the noise logits, float32 [B, S]."""
+        batch, cloze = corrupted.batch, corrupted.predicted
+        if not hasattr(cloze, "values"):
+            raise UserError(
+                "Noise-contrastive estimation needs a generator that scores every "
+                "token, such as TwoTowerGenerator."
+            )
+        positions, inputs = batch["masked_lm_positions"], corrupted.inputs
+        # Ids come from the corrupted text: of two samples at a position one remains.
+        drawn_ids = tf.gather(inputs["input_ids"], positions, batch_dims=1)
+        # log q of each token given its *original* context.
+        log_noise = scatter_positions(
+            -cloze.values,
+            positions,
+            -losses.token_cross_entropy(cloze.logits, drawn_ids),
+            batch["masked_lm_weights"] > 0,
+        )
         return noise_logits(
             self(hidden, training=training),
-            log_noise(corrupted),
+            tf.stop_gradient(log_noise),
             corrupted.is_masked,
-            corrupted.inputs["input_mask"],
+            inputs["input_mask"],
         )
 
     def as_model(self, encoder: TextEncoder) -> EnergyModel:
         return EnergyModel(encoder, self)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, which exclude ``positions``."""
         config = super().get_config()
         del config["positions"]
         return config
@@ -281,10 +255,7 @@ class EnergyModel(Discriminator):
     """A trained Electric without its generator; returns energies E(x)_t [B, S].
 
     Examples:
-        >>> objective = pretraining.NoiseContrastiveEstimation()
-        >>> model = pretraining.EnergyModel(discriminator, objective)
-        >>> model({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
-        TensorShape([1, 4])
+        >>> model = pretraining.Electric(towers, discriminator).detector()
     """
 
 
@@ -300,14 +271,11 @@ class Electric(Electra):
     ``discriminator.keras`` of a run. The sum of -E(x)_t over a text is its
     pseudo-log-likelihood (section 3; ``electra-tf score --method=energy``).
 
-    Raises ValueError for samplers with another distribution than the softmax of the
-    generator's logits, which log q is.
+    Raises ValueError for samplers that do not follow the generator's softmax.
 
     Examples:
         >>> model = pretraining.Electric(towers, discriminator)
     """
-
-    _learns_from_samples = True
 
     def __init__(
         self,

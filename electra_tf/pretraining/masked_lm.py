@@ -5,14 +5,14 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from electra_tf.features import check_batch
-from electra_tf.layers import MaskedLMHead, losses
+from electra_tf.layers import MaskedLMHead, fused, losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
@@ -36,13 +36,13 @@ def masked_cross_entropy(
     totals: Batch,
     metrics: Likelihood,
 ) -> tf.Tensor:
-    """Returns this replica's part of the mean over masked slots; updates ``metrics``.
-
-    A method ``loss_of`` of the generators below.
-    """
+    """Returns this replica's part of the mean over masked slots; updates metrics."""
     logits = predicted.logits
     targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-    values = losses.token_cross_entropy_for(generator.compute_dtype)(logits, targets)
+    # The fused kernel is faster, but rounds differently; float32 runs keep their bits.
+    is_full = generator.compute_dtype in ("float32", "float64")
+    ops = losses if is_full else fused
+    values = ops.token_cross_entropy(logits, targets)
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     metrics.update_state(values, best == targets, weights)
     return losses.weighted_mean(values, weights, totals["masked"])
@@ -51,16 +51,17 @@ def masked_cross_entropy(
 class Generator(PretrainingModel):
     """Base class of generators with networks; trained alone, it minimizes ``loss_of``.
 
-    Subclasses define ``predictions`` and ``loss_of``. ``prefix`` begins the names of
-    the metrics.
+    Subclasses define ``predictions``, ``loss_of`` and a ``head``. ``prefix`` begins the
+    names of the metrics; ``encoders`` are attributes, encoders with equal embeddings.
     """
 
     prefix = "generator"
+    encoders: tuple[str, ...]
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self._likelihood = Likelihood(self.prefix)
-        self._total_loss = total_loss([(self._likelihood.loss, 1.0)])
+        self._total_loss = total_loss((self._likelihood.loss, 1.0))
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -73,6 +74,18 @@ class Generator(PretrainingModel):
         check_batch(batch)
         predicted = self.predictions(batch, training=training, seed=seed)
         return [self.loss_of(predicted, batch, totals, self._likelihood)]
+
+    def standalone(self) -> Self:
+        """Returns the model, or a copy with separate embeddings."""
+        encoders = {name: getattr(self, name) for name in self.encoders}
+        shared = encoders[self.encoders[0]].embeddings
+        embeddings = shared.standalone()
+        if embeddings is shared:
+            return self
+        own = {name: x.with_embeddings(embeddings) for name, x in encoders.items()}
+        copy = type(self).from_config({**self.get_config(), **own})
+        copy_own_weights(self.head, copy.head)
+        return copy
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -93,6 +106,7 @@ class MaskedLM(Generator):
     """
 
     prefix = "masked_lm"
+    encoders = ("encoder",)
     loss_of = masked_cross_entropy
     exported_inputs = ("masked_input_ids", "input_mask", "segment_ids")
     exported_inputs += ("masked_lm_positions",)
@@ -118,7 +132,6 @@ class MaskedLM(Generator):
     def predictions(
         self, inputs: Batch, *, training: bool = False, seed: tf.Tensor | None = None
     ) -> Prediction:
-        """Returns the logits at the masked positions and the hidden states."""
         shown = {name: inputs[name] for name in ("input_mask", "segment_ids")}
         shown["input_ids"] = inputs["masked_input_ids"]
         hidden = self.encoder(shown, training=training, seed=seed)
@@ -127,15 +140,6 @@ class MaskedLM(Generator):
     def artifacts(self) -> dict[str, keras.Model]:
         """Returns the models to save at the end of a run, by file name."""
         return {"encoder": self.encoder, "generator": self}
-
-    def standalone(self) -> MaskedLM:
-        """Returns the model, or a copy with separate embeddings."""
-        encoder = self.encoder.standalone()
-        if encoder is self.encoder:
-            return self
-        copy = type(self).from_config({**self.get_config(), "encoder": encoder})
-        copy_own_weights(self.head, copy.head)
-        return copy
 
     def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Fills the masked positions with the most probable tokens."""
@@ -154,8 +158,7 @@ class UnigramGenerator(Serializable, keras.Model):
 
     With the token frequencies of the training text it is the paper's unigram generator
     (section 3.2, "Smaller Generators"; Figure 3, left). Without ``set_counts`` it is
-    uniform, as ``uniform_generator`` of the original code, with a masked-LM loss of
-    ln V. The distribution is a non-trainable weight.
+    uniform, as ``uniform_generator`` of the original code.
 
     Examples:
         >>> generator = pretraining.UnigramGenerator(5)
@@ -178,10 +181,7 @@ class UnigramGenerator(Serializable, keras.Model):
         self.built = True
 
     def set_counts(self, counts: np.ndarray) -> None:
-        """Sets token counts [V]; all zeros mean equal frequencies.
-
-        Raises ValueError for another shape.
-        """
+        """Sets token counts [V]; raises ValueError for another shape."""
         self.log_probabilities.assign(log_frequencies(counts))
 
     def call(
@@ -198,12 +198,12 @@ class UnigramGenerator(Serializable, keras.Model):
         return Prediction(self(inputs))
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Returns {}: the loss counts only masked slots."""
+        # The loss counts only masked slots.
         return {}
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Raises NotImplementedError; Keras then warns and skips this model."""
         raise NotImplementedError(f"{self.name} has no kernels to quantize.")
 
-    def standalone(self) -> UnigramGenerator:
+    def standalone(self) -> Self:
         return self

@@ -1,9 +1,6 @@
-"""Metrics of the pretraining models, and the scores of trivial predictors.
+"""Metrics of the pretraining models, and scores of predictors by base rates."""
 
-Trivial predictors use only token frequencies and base rates.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -18,10 +15,10 @@ class _Unsaved:
     """Excludes the variables of metrics from saved models."""
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves no variables."""
+        pass
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads no variables."""
+        pass
 
 
 class Derived(_Unsaved, keras.metrics.Metric):
@@ -32,15 +29,12 @@ class Derived(_Unsaved, keras.metrics.Metric):
         # A closure hides variables that the metric would reset.
         self._value = value
 
-    def update_state(self) -> None:
-        """Resets no variables: the result is derived."""
-
     def result(self) -> tf.Tensor:
         return tf.cast(self._value(), tf.float32)
 
 
 def total_loss(
-    terms: Sequence[tuple[keras.metrics.Metric, float | Callable]], name: str = "loss"
+    *terms: tuple[keras.metrics.Metric, float | Callable], name: str = "loss"
 ) -> Derived:
     """Weighted sum of the results of loss metrics; a weight may be a callable."""
 
@@ -73,7 +67,7 @@ class BucketAUC(_Unsaved, keras.metrics.Metric):
     def update_state(
         self, labels: tf.Tensor, logits: tf.Tensor, sample_weight: tf.Tensor
     ) -> None:
-        """Adds logits, labels (0 or 1) and weights of one shape."""
+        """Adds labels (0 or 1), logits and weights of one shape."""
         share = (logits + self._LIMIT) / (2 * self._LIMIT)
         bucket = tf.cast(share * self._BUCKETS, tf.int32)
         bucket = tf.clip_by_value(bucket, 0, self._BUCKETS - 1)
@@ -106,7 +100,6 @@ class Likelihood:
     def update_state(
         self, values: tf.Tensor, is_right: tf.Tensor, weights: tf.Tensor
     ) -> None:
-        """Adds losses, correctness and weights of one shape."""
         self.loss.update_state(values, weights)
         self.accuracy.update_state(is_right, weights)
 
@@ -128,12 +121,10 @@ def trivial_scores(
 ) -> dict[str, float]:
     """Returns the trivial score of each held-out metric in ``logs`` that has one.
 
-    Args:
-        counts: token counts [V] of the training text without special tokens.
-        batches: the held-out batches.
-        logs: the held-out metrics, which also have the base rates.
-        mask_id: id of [MASK] if the generator reads masked text. Adds the scores of
-            copying visible tokens, with the suffix COPYING.
+    ``counts`` are token counts [V] of the training text without special tokens;
+    ``logs`` also have the base rates of the held-out ``batches``. With ``mask_id``, of
+    a generator that reads masked text, scores of copying visible tokens are added, with
+    the suffix COPYING.
     """
     targets, shown = [], []
     for batch in batches:

@@ -52,10 +52,10 @@ class Objective(Serializable, keras.layers.Layer):
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss and updates the metrics.
+        """Returns this replica's part of the mean loss, and updates the metrics.
 
-        It is a sum over the local rows divided by one of the ``totals``, the global
-        counts "masked", "tokens" and "rows".
+        It is a sum over the local rows, divided by one of the global counts ``totals``
+        ("masked", "tokens" or "rows").
         """
         raise NotImplementedError
 
@@ -91,10 +91,10 @@ class Discriminator(ExportsTokenInputs, Serializable, keras.Model):
     """An encoder with a trained objective, which owns the head.
 
     Examples:
-        >>> objective = pretraining.SentenceDetection()
+        >>> objective = et.ReplacedTokenDetection()
         >>> model = pretraining.Discriminator(discriminator, objective)
         >>> model({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
-        TensorShape([1])
+        TensorShape([1, 4])
     """
 
     def __init__(self, encoder: TextEncoder, objective: keras.layers.Layer, **kwargs):
@@ -119,10 +119,7 @@ class ReplacedTokenDetector(Discriminator):
     """A trained ``ReplacedTokenDetection``; its logits [B, S] are > 0 if replaced.
 
     Examples:
-        >>> objective = et.ReplacedTokenDetection()
-        >>> detector = et.ReplacedTokenDetector(discriminator, objective)
-        >>> detector({"input_ids": tf.constant([[2, 7, 9, 3]])}).shape
-        TensorShape([1, 4])
+        >>> detector = et.Electra(generator, discriminator).detector()
     """
 
 
@@ -156,9 +153,11 @@ class ReplacedTokenDetection(Objective):
             keras.metrics.Recall(name="discriminator_recall"),
         )
         self._auc = BucketAUC(name="discriminator_auc")
-        self._replaceable_loss = TokenMean(name="replaceable_loss")
-        self._replaceable_rate = TokenMean(name="replaced_replaceable_fraction")
-        self._replaceable_auc = BucketAUC(name="replaceable_auc")
+        self._replaceable = (
+            TokenMean(name="replaceable_loss"),
+            TokenMean(name="replaced_replaceable_fraction"),
+            BucketAUC(name="replaceable_auc"),
+        )
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         self.head = ReplacedTokenHead(
@@ -170,17 +169,8 @@ class ReplacedTokenDetection(Objective):
     def step_metrics(self) -> list[keras.metrics.Metric]:
         """Metrics over the loss's positions; ``replaced_fraction`` is of all tokens."""
         masked = [self._replaced_masked] if self.positions == "masked" else []
-        return [
-            self.loss_metric,
-            self._replaced,
-            *masked,
-            self._accuracy,
-            *self._detection,
-            self._auc,
-            self._replaceable_loss,
-            self._replaceable_rate,
-            self._replaceable_auc,
-        ]
+        scores = [self._accuracy, *self._detection, self._auc]
+        return [self.loss_metric, self._replaced, *masked, *scores, *self._replaceable]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -203,7 +193,6 @@ class ReplacedTokenDetection(Objective):
     def loss_of_logits(
         self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
     ) -> tf.Tensor:
-        """Computes ``loss`` from rtd_logits [B, S]."""
         is_replaced = self.labels(corrupted)
         weights = corrupted.inputs["input_mask"]
         self._replaced.update_state(is_replaced, weights)
@@ -229,13 +218,13 @@ class ReplacedTokenDetection(Objective):
             metric.update_state(labels, probabilities, sample_weight=weights)
         self._auc.update_state(labels, scores, weights)
         replaceable = weights * tf.cast(is_replaceable, tf.float32)
-        self._replaceable_loss.update_state(values, replaceable)
-        self._replaceable_rate.update_state(labels, replaceable)
-        self._replaceable_auc.update_state(labels, scores, replaceable)
+        loss, rate, auc = self._replaceable
+        loss.update_state(values, replaceable)
+        rate.update_state(labels, replaceable)
+        auc.update_state(labels, scores, replaceable)
         return losses.weighted_mean(values, weights, total)
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns replaced_probability, float32 [B, S]."""
         return {"replaced_probability": tf.sigmoid(self.logits(hidden, corrupted))}
 
     def as_model(self, encoder: TextEncoder) -> ReplacedTokenDetector:
@@ -308,7 +297,7 @@ class JointObjective(Objective):
         self.second = second
         self.weight = weight
         self.loss_metric = total_loss(
-            [(first.loss_metric, 1.0), (second.loss_metric, weight)], name="joint_loss"
+            (first.loss_metric, 1.0), (second.loss_metric, weight), name="joint_loss"
         )
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
@@ -317,13 +306,11 @@ class JointObjective(Objective):
                 part.build(hidden_shape)
 
     def check_sampler(self, sampler: Callable) -> None:
-        """Raises ValueError if one of the losses does not fit the samples."""
         self.first.check_sampler(sampler)
         self.second.check_sampler(sampler)
 
     @property
     def learns_from_samples(self) -> bool:
-        """True if the samples of one objective must come from the training pass."""
         return self.first.learns_from_samples or self.second.learns_from_samples
 
     @property
@@ -352,11 +339,11 @@ class JointObjective(Objective):
         return self.first.as_model(encoder)
 
 
-# Token prediction from the corrupted text: the ablations of section 3.5, Table 5.
-
-
 class _TokenObjective(Objective):
-    """Base class with a vocabulary head tied to the discriminator's ``embeddings``."""
+    """Predicts tokens by a vocabulary head tied to the discriminator's embeddings.
+
+    The ablations of section 3.5, Table 5.
+    """
 
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(**kwargs)
@@ -413,11 +400,10 @@ class TokenPrediction(_TokenObjective):
     """Token prediction: cross-entropy at the masked positions.
 
     "Replace MLM" of the paper (section 3.5, Table 5): BERT's loss with the generator's
-    samples in place of [MASK], which never occurs in fine-tuning. The mean is over the
-    masked slots, as in the generator's loss.
+    samples in place of [MASK]. The mean is over the masked slots.
 
     Examples:
-        >>> objective = pretraining.TokenPrediction(table)  # "Replace MLM" of Table 5
+        >>> objective = pretraining.TokenPrediction(table)
         >>> model = et.Electra(generator, discriminator, objective=objective)
     """
 
@@ -453,7 +439,6 @@ class TokenPrediction(_TokenObjective):
         return losses.weighted_mean(values, weights, totals["masked"])
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns predicted_masked_ids, int32 [B, S]."""
         best = self._normalizer(self._rows(hidden))[1]
         return {"predicted_masked_ids": tf.reshape(best, known_shape(hidden)[:2])}
 
@@ -519,7 +504,6 @@ class CopyingTokenPrediction(_TokenObjective):
         return losses.weighted_mean(values, weights, totals["tokens"])
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns predicted_ids, int32 [B, S]."""
         shown, rows = corrupted.inputs["input_ids"], self._rows(hidden)
         gate, flat = self._gate(hidden), tf.reshape(shown, [-1])
         predicted = self._mode(rows, gate, *self._normalizer(rows), flat)

@@ -28,24 +28,17 @@ _CHUNK = 256
 class Corrupted(NamedTuple):
     """Input and labels of the discriminator.
 
-    Attributes:
-        inputs: encoder inputs; ``input_ids`` [B, S] are the corrupted ids.
-        is_masked: [B, S] bool, masked positions.
-        is_replaced: [B, S] bool, masked and different from the original. A sample that
-            equals the original counts as real (section 2 of the paper).
-        is_replaceable: [B, S] bool, positions that the masking may choose.
-        sampled_ids: [B, P] int32, samples at the masked positions.
-        batch: the batch before the corruption.
-        predicted: the generator's output behind the samples, if any.
+    ``is_replaced`` is masked and different from the original. A sample that equals the
+    original counts as real (section 2 of the paper).
     """
 
-    inputs: dict[str, tf.Tensor]
-    is_masked: tf.Tensor
-    is_replaced: tf.Tensor
-    is_replaceable: tf.Tensor
-    sampled_ids: tf.Tensor
-    batch: Mapping[str, tf.Tensor]
-    predicted: Any = None
+    inputs: dict[str, tf.Tensor]  # Encoder inputs with the corrupted ids.
+    is_masked: tf.Tensor  # bool [B, S]
+    is_replaced: tf.Tensor  # bool [B, S]
+    is_replaceable: tf.Tensor  # bool [B, S], positions that the masking may choose.
+    sampled_ids: tf.Tensor  # int32 [B, P], samples at the masked positions.
+    batch: Mapping[str, tf.Tensor]  # Before the corruption.
+    predicted: Any = None  # The generator's output.
 
 
 def candidates(batch: Mapping[str, tf.Tensor], special_ids: Sequence[int]) -> tf.Tensor:
@@ -64,8 +57,7 @@ def corrupt(
     """Replaces the tokens at every masked position with the samples.
 
     The samples replace *original* ids, also at masked positions that stayed visible, so
-    only the generator can produce a [MASK]. The batch has the tensors of
-    ``features.PRETRAINING``.
+    only the generator can produce a [MASK].
     """
     original, positions = batch["input_ids"], batch["masked_lm_positions"]
     used = batch["masked_lm_weights"] > 0
@@ -121,7 +113,6 @@ class CategoricalSampler(Serializable):
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """Schedules of the sampler by name in the logs."""
         return {"temperature": self.temperature} if callable(self.temperature) else {}
 
     def distribution(
@@ -230,7 +221,6 @@ class LeaveRows(Serializable):
 
     @property
     def schedules(self) -> dict[str, Schedule]:
-        """Schedules of ``sampler``."""
         return getattr(self.sampler, "schedules", {})
 
     def __call__(

@@ -126,20 +126,17 @@ def build_model(
     special_ids: Sequence[int] = (),
     make_objective: MakeObjective | None = None,
 ) -> PretrainingModel:
-    """Builds the uncompiled model of all networks from ``config.run.seed``.
-
-    Two-tower generators need ``special_ids``.
-    """
+    """Builds the uncompiled model of all networks from ``config.run.seed``."""
     keras.utils.set_random_seed(config.run.seed)
     step = _step_options(config)
     # Creation draws the initial weights, so its order is fixed.
     if config.objective.objective == "mlm":
-        table = make_table(config.encoder, vocab_size)
-        encoder = make_encoder(config.encoder, table, "encoder")
+        table = _make_table(config.encoder, vocab_size)
+        encoder = _make_encoder(config.encoder, table, "encoder")
         return MaskedLM(encoder, name="masked_lm", **step)
-    generator_table, table = make_tables(config, vocab_size)
-    discriminator = make_encoder(config.encoder, table, "discriminator")
-    generator = make_generator(config, generator_table, discriminator, special_ids)
+    generator_table, table = _make_tables(config, vocab_size)
+    discriminator = _make_encoder(config.encoder, table, "discriminator")
+    generator = _make_generator(config, generator_table, discriminator, special_ids)
     # Creation by a factory, since a strategy's variables must be created in its scope.
     is_factory = not isinstance(make_objective, keras.layers.Layer)
     make = make_objective or functools.partial(named_objective, config, table)
@@ -181,10 +178,9 @@ def _step_options(config: PretrainConfig) -> dict[str, int]:
     return {name: getattr(config.run, name) for name in names}
 
 
-def make_encoder(
+def _make_encoder(
     config: EncoderConfig, embeddings: TextEmbedding, name: str, **options: Any
 ) -> TextEncoder:
-    """Builds an encoder of the configured sizes on the embeddings."""
     return TextEncoder(
         embeddings,
         num_layers=config.num_layers,
@@ -200,10 +196,9 @@ def make_encoder(
     )
 
 
-def make_table(
+def _make_table(
     config: EncoderConfig, vocab_size: int, name: str = "embeddings"
 ) -> TextEmbedding:
-    """Builds embeddings with separate tables."""
     return TextEmbedding(
         vocab_size,
         config.embedding_size,
@@ -215,21 +210,19 @@ def make_table(
     )
 
 
-def make_tables(
+def _make_tables(
     config: PretrainConfig, vocab_size: int
 ) -> tuple[TextEmbedding, TextEmbedding]:
-    """Builds the embeddings of generator and discriminator.
-
-    ``--init_from`` expects the name "embeddings" under every kind of sharing.
-    """
+    """Builds the embeddings of generator and discriminator."""
+    # ``--init_from`` expects the name "embeddings" under every kind of sharing.
     sharing = config.generator.sharing
     if sharing == "gdes":
         # Gradient-disentangled embedding sharing (DeBERTaV3, section 3.3).
-        table = make_table(config.generator_encoder, vocab_size)
+        table = _make_table(config.generator_encoder, vocab_size)
         rate = config.encoder.dropout
         delta = DeltaEmbedding(table, dropout=rate, name="discriminator_embeddings")
         return table, delta
-    table = make_table(config.encoder, vocab_size)
+    table = _make_table(config.encoder, vocab_size)
     if sharing == "token":
         rate = config.generator_encoder.dropout
         words = SharedWordEmbedding(table, dropout=rate, name="generator_embeddings")
@@ -237,20 +230,19 @@ def make_tables(
     if sharing in ("nes", "untied"):
         # "nes": two tables of the full embedding size (DeBERTaV3, section 3).
         # "untied": of the hidden size, as ``untied_generator_embeddings`` originally.
-        other = make_table(config.generator_encoder, vocab_size, "generator_embeddings")
-        return other, table
+        name = "generator_embeddings"
+        return _make_table(config.generator_encoder, vocab_size, name), table
     # "tied": all tables and their LayerNorm (section 3.2 of the paper, and its code).
     # "all": the whole encoder.
     return table, table
 
 
-def make_generator(
+def _make_generator(
     config: PretrainConfig,
     embeddings: TextEmbedding,
     discriminator: TextEncoder,
     special_ids: Sequence[int],
 ) -> MaskedLM | TwoTowerGenerator | UnigramGenerator:
-    """Builds the generator on its embeddings."""
     step = _step_options(config)
     kind = config.generator_kind
     if kind in ("unigram", "uniform"):
@@ -259,7 +251,7 @@ def make_generator(
     sizes = config.generator_encoder
     if kind == "two_tower":
         left, right = (
-            make_encoder(sizes, embeddings, f"generator_{name}", direction=name)
+            _make_encoder(sizes, embeddings, f"generator_{name}", direction=name)
             for name in ("left_to_right", "right_to_left")
         )
         return TwoTowerGenerator(
@@ -268,7 +260,7 @@ def make_generator(
     if config.generator.sharing == "all":
         encoder = discriminator
     else:
-        encoder = make_encoder(sizes, embeddings, "generator")
+        encoder = _make_encoder(sizes, embeddings, "generator")
     return MaskedLM(encoder, name="masked_lm", **step)
 
 
@@ -328,17 +320,14 @@ def phases(config: PretrainConfig, model: PretrainingModel) -> list[Phase]:
 
 
 def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
-    """Builds the optimizer of a phase, with a schedule over the steps of that phase.
-
-    A separate learning rate of the generator does not apply to shared variables.
-    """
-    choice = config.optimizer
+    """Builds the optimizer of a phase, with a schedule over the steps of that phase."""
+    choice, model = config.optimizer, phase.model
     rate, own_rate = choice.learning_rate, choice.generator_learning_rate
     multipliers = None
-    if own_rate is not None and not isinstance(phase.model, Electra):
+    if own_rate is not None and not isinstance(model, Electra):
         rate = own_rate
     elif own_rate is not None and phase.frozen is None:
-        model = phase.model
+        # The generator's learning rate does not apply to shared variables.
         others = (*model.discriminator.weights, *model.objective.weights)
         shared = {v.path for v in others}
         own = [v for v in model.trainable_variables if v.path not in shared]

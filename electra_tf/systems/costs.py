@@ -1,7 +1,6 @@
 """FLOPs and parameters of a pretraining run, computed from its config.
 
-Letters: S sequence length, V vocabulary, E embedding size, D hidden size, F
-feed-forward size, N heads, L layers. Two rules count FLOPs:
+Two rules count FLOPs:
 
 - "original" reproduces the script behind the paper's numbers. Every mathematical
   operation is one, a matrix product 2mn, the embedding lookup a dense one-hot product.
@@ -64,10 +63,7 @@ class Phase(NamedTuple):
 
 
 def phases(config: PretrainConfig, vocab_size: int) -> tuple[Phase, ...]:
-    """Returns the phases of a run with the networks of each.
-
-    The actual ``vocab_size`` may be below ``--vocab_size``.
-    """
+    """Returns the phases of a run; ``vocab_size`` may be below ``--vocab_size``."""
     name, steps = config.objective.objective, config.run.num_train_steps
     heads = _discriminator_heads(config)
     discriminator = Network(config.encoder, vocab_size, heads)
@@ -145,19 +141,15 @@ def encoder_flops(network: Network, length: int, rule: str) -> float:
     """Returns the FLOPs per token of a forward pass through all towers, no heads."""
     e, s, v = network.encoder, length, network.vocab_size
     d, f, n, width = e.hidden_size, e.intermediate_size, e.num_heads, e.embedding_size
-    projects = width != d
-    if rule == "matmul":
-        layer = 8 * d * d + 4 * d * s + 4 * d * f
-        return network.towers * (2 * width * d * projects + e.num_layers * layer)
-    lookups = 2 * width * (v + s + _SEGMENTS)
-    element_wise = (2 + _LAYER_NORM + _DROPOUT) * width
-    projection = (2 * width * d + d) * projects
-    attention = 3 * (2 * d * d + d) + 4 * d * s + 2 * d * d + d
-    attention += (_SOFTMAX + _DROPOUT + 1) * s * n
-    feed_forward = 4 * d * f + f + d + _ACTIVATION * f
-    # Dropout, residual sum and layer normalization occur twice.
-    layer = attention + feed_forward + 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
-    embeddings = lookups + element_wise + projection
+    embeddings = 2 * width * d * (width != d)
+    layer = 8 * d * d + 4 * d * s + 4 * d * f
+    if rule == "original":
+        embeddings += 2 * width * (v + s + _SEGMENTS) + d * (width != d)
+        embeddings += (2 + _LAYER_NORM + _DROPOUT) * width
+        biases = 5 * d + f
+        layer += biases + (_SOFTMAX + _DROPOUT + 1) * s * n + _ACTIVATION * f
+        # Dropout, residual sum and layer normalization occur twice.
+        layer += 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
     return network.towers * (embeddings + e.num_layers * layer)
 
 
@@ -166,20 +158,24 @@ def head_flops(network: Network, head: Head, rule: str) -> float:
     e = network.encoder
     d, width = e.hidden_size, e.embedding_size
     output = network.towers * d
-    matmul = rule == "matmul"
-    logits = (2 * width + (0 if matmul else _SOFTMAX + 2)) * network.vocab_size
-    if head.name == "logits":
-        return logits
-    if head.name in ("masked_lm", "transform"):
-        element_wise = 0 if matmul else (1 + _ACTIVATION + _LAYER_NORM) * width
-        rest = logits if head.name == "masked_lm" else 0
-        return 2 * width * output + element_wise + rest
-    if head.name == "replaced_token":
-        return 2 * d * (d + 1) + (0 if matmul else (1 + _ACTIVATION) * d)
-    if head.name == "linear_unit":
-        return 2 * output + (0 if matmul else 1 + _ACTIVATION)
-    # The "original" rule already counts every lookup as this product.
-    return logits if matmul else 0
+    original = rule == "original"  # As a factor, 0 or 1.
+    logits = (2 * width + original * (_SOFTMAX + 2)) * network.vocab_size
+    transform = (2 * output + original * (1 + _ACTIVATION + _LAYER_NORM)) * width
+    match head.name:
+        case "logits":
+            return logits
+        case "transform":
+            return transform
+        case "masked_lm":
+            return transform + logits
+        case "replaced_token":
+            return 2 * d * (d + 1) + original * (1 + _ACTIVATION) * d
+        case "linear_unit":
+            return 2 * output + original * (1 + _ACTIVATION)
+        case "relaxed_lookup":
+            # The "original" rule already counts every lookup as this product.
+            return 0 if original else logits
+    raise ValueError(f"Unknown head {head.name}.")
 
 
 def parameters(config: PretrainConfig, vocab_size: int) -> dict[str, int]:
@@ -238,10 +234,9 @@ def _layer_count(e: EncoderConfig) -> int:
 
 
 def _head_count(network: Network, head: Head) -> int:
-    """Returns the parameters of a head; tied tables count as the encoder's."""
     d = network.encoder.hidden_size
     output = network.towers * d
-    if head.name == "masked_lm":
+    if head.name == "masked_lm":  # A tied table counts as the encoder's.
         return (output + 3) * network.encoder.embedding_size + network.vocab_size
     if head.name == "replaced_token":
         return d * (d + 1) + d + 1
@@ -254,12 +249,12 @@ def check_fits(config: PretrainConfig, vocab_size: int) -> None:
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return  # The system does not report its memory.
+    counts = parameters(config, vocab_size)
+    needed = 4 * counts.get("joint", counts["discriminator"])
     layers = config.encoder.num_layers
     if config.has_generator_network:
         layers += config.generator_encoder.num_layers
-    counts = parameters(config, vocab_size)
-    weights = 4 * counts.get("joint", counts["discriminator"])
-    needed = weights + _BYTES_OF_A_LAYER * layers
+    needed += _BYTES_OF_A_LAYER * layers
     if needed > available:
         names = ("hidden_size", "num_layers", "intermediate_size", "embedding_size")
         flags = [f"--{name}={getattr(config.encoder, name)}" for name in names]

@@ -33,7 +33,7 @@ CASES = {
     },
     "bias_drop_add_norm": ([*BIASED, normal(FLAT, SIZE, seed=1), *vectors(1, 0)], NORM),
     "attention": (QKV, ATTENTION),
-    "attention causal": (QKV, {"score_penalty": plain.left_to_right, **ATTENTION}),
+    "attention causal": (QKV, {"direction": "left_to_right", **ATTENTION}),
 }
 PLAIN = {**vars(plain), "drop": randomness.drop}
 FUNCTIONS = {n: (PLAIN[n.split()[0]], getattr(fused, n.split()[0])) for n in CASES}

@@ -105,7 +105,8 @@ def test_gumbel_gradient_against_numpy(positions, select):
     with tf.GradientTape() as tape:
         words = table.words(inputs["input_ids"])
         tape.watch(words)
-        rtd = model.objective(model.discriminator.encode_words(words, inputs))
+        hidden = model.discriminator.states(inputs, words=words)[-1]
+        rtd = model.objective(hidden)
         values = et.losses.binary_cross_entropy(replaced, rtd)
         counted = oracle.is_masked if positions == "masked" else batch["input_mask"]
         total = tf.reduce_sum(values * tf.cast(counted, tf.float32))

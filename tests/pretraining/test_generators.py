@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import electra_tf as et
+from electra_tf.layers import fused
 from electra_tf.pretraining import GreedySampler, LinearChange, UnigramGenerator
 from electra_tf.pretraining.metrics import trivial_scores
 from tests import tiny
@@ -68,3 +69,17 @@ def test_sampling_without_dropout_leaves_the_trained_pass_alone():
     clean = model.generator(batch, training=False).numpy().argmax(-1)
     np.testing.assert_array_equal(found[False][1], clean)
     assert (found[True][1] != clean).any()
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_float32_runs_keep_the_bits_of_their_loss(policy, monkeypatch):
+    """The fused cross-entropy rounds differently."""
+    calls, kernel = [], fused.token_cross_entropy
+
+    def counted(*arguments):
+        return calls.append(arguments) or kernel(*arguments)
+
+    monkeypatch.setattr(fused, "token_cross_entropy", counted)
+    keras.config.set_dtype_policy(policy)
+    tiny.scores(tiny.electra(num_layers=1), [tiny.batch()])
+    assert bool(calls) == (policy != "float32")
