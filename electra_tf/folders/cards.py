@@ -1,7 +1,4 @@
-"""Model cards of pretrained and fine-tuned models, in Markdown.
-
-Sections: model, data, recipe, scores and limits. Unknown facts are left out.
-"""
+"""Model cards of pretrained and fine-tuned models, in Markdown."""
 
 from __future__ import annotations
 
@@ -21,6 +18,11 @@ if TYPE_CHECKING:
     from electra_tf.folders.finetuning import FinetuningFolder
     from electra_tf.folders.pretraining import PretrainingFolder
 
+_CARD = (
+    "# {title}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
+    "2020) {use} with `electra_tf`.\n\n```\npython -m electra_tf {command}\n```\n\n"
+    "{facts}\n"
+)
 # Flags that the cards omit.
 _OUTPUT = ("model_dir", "output_dir", "overwrite", "log_steps")
 _MOST_LABELS = 30
@@ -40,14 +42,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|".join(["", *["---"] * len(header), ""])
     return lines and [f"| {' | '.join(header)} |", rule, *lines]
-
-
-def _card(title: str, verb: str, command: str, parts: str) -> str:
-    return (
-        f"# {title}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
-        f"2020) {verb} with `electra_tf`.\n\n```\npython -m electra_tf {command}\n```"
-        f"\n\n{parts.rstrip()}\n"
-    )
 
 
 def _formatted(value: Any) -> str:
@@ -97,8 +91,7 @@ def pretraining_card(
 ) -> str:
     """Returns the model card of a finished run.
 
-    ``parameters`` has the number of parameters by saved model. ``scores`` has the name,
-    value, trivial baseline and its meaning of each held-out metric, as text.
+    ``scores`` has name, value, trivial baseline and its meaning of held-out metrics.
     """
     settings, flags = folder.settings, folder.flags
     casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
@@ -124,25 +117,27 @@ def pretraining_card(
         ],
     }
     command = "finetune --encoder=this/folder --task=classification --train=my.csv"
-    return _card("Encoder", "and ready to be fine-tuned", command, sections(parts))
+    use, facts = "and ready to be fine-tuned", sections(parts).rstrip()
+    return _CARD.format(title="Encoder", use=use, command=command, facts=facts)
 
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
     """Returns the model card of a fine-tuned model, before results.json is written."""
+    about, facts = folder.about(), task_facts(folder, report).rstrip()
     more = {"text_pair": ' --text_pair="another"', "context": ' --context="its source"'}
-    last = folder.about()["text_names"][-1]
-    command = f'predict --model=this/folder "a text"{more.get(last, "")}'
-    facts = task_facts(folder, report)
-    return _card(folder.about()["task"], "and fine-tuned", command, facts)
+    last = more.get(about["text_names"][-1], "")
+    command = f'predict --model=this/folder "a text"{last}'
+    return _CARD.format(
+        title=about["task"], use="and fine-tuned", command=command, facts=facts
+    )
 
 
 def task_facts(
     folder: FinetuningFolder, report: Mapping[str, Any] | None = None
 ) -> str:
-    """Returns Markdown sections about the model of a finished run.
+    """Returns Markdown sections about a finished run.
 
-    ``report`` is the content of results.json, if it is not written yet. Raises
-    ValueError if task.json or results.json is damaged.
+    Pass ``report`` before results.json is written.
     """
     about = folder.about()
     report = folder.results() if report is None else report
@@ -191,10 +186,10 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     over_seeds, intervals = report["summary"][split], report.get("intervals", {})
     rows = []
     for name, value in results[seed]["scores"][split].items():
-        bounds, baseline = intervals.get(name), over_seeds[name]["baseline"]
-        is_known = bounds is not None and None not in bounds
-        interval = "{:.2f} to {:.2f}".format(*bounds) if is_known else ""
-        rows.append((name, f"{value:.2f}", interval, f"{baseline:.2f}"))
+        bounds = intervals.get(name) or (None,)
+        interval = "" if None in bounds else "{:.2f} to {:.2f}".format(*bounds)
+        baseline = f"{over_seeds[name]['baseline']:.2f}"
+        rows.append((name, f"{value:.2f}", interval, baseline))
     lines = [
         f"Seed {seed}, the exported model, on `{split}`; the main score is {metric}. "
         "95 % bootstrap intervals over examples.",
@@ -208,11 +203,10 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     if len(results) > 1:
         main = over_seeds[metric]
         failed = sum(bool(each["failure"]) for each in results.values())
-        lines += [
-            "",
-            f"Over {len(results)} seeds, {metric}: median {main['median']:.2f}, mean "
+        lines.append(
+            f"\nOver {len(results)} seeds, {metric}: median {main['median']:.2f}, mean "
             f"{main['mean']:.2f}, standard deviation {main['std']:.2f}; {failed} "
             "failed. The exported seed is the best on this data: its score is "
-            "optimistic.",
-        ]
+            "optimistic."
+        )
     return lines

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,9 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.folders import models
+from electra_tf.folders import models, settings
 from electra_tf.folders.pretraining import MODELS, RECIPE, PretrainingFolder
-from electra_tf.folders.settings import (
-    CONFIG,
-    RESULTS,
-    TASK,
-    check_keeps,
-    check_same,
-)
+from electra_tf.folders.settings import CONFIG, RESULTS, TASK
 from electra_tf.tasks import saved
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.glue import ROWS
@@ -30,6 +24,7 @@ from electra_tf.tasks.heads import TaskModel
 
 CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
+CURVES = "curves.png"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
 ADAPTER = "adapter.lora.h5"
@@ -48,8 +43,7 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
-    *(RECIPE, TENSORBOARD),
-    *("curves.png", SEARCHED, SEARCHING),
+    *(RECIPE, TENSORBOARD, CURVES, SEARCHED, SEARCHING),
     # Outputs of earlier versions, as are the n-best lists below.
     *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
     "thresholds.png",
@@ -76,10 +70,10 @@ class FinetuningFolder:
     path: Path
 
     def check(self, task: str, *, overwrite: bool) -> None:
-        """Raises ValueError if the folder holds a finished run or other files.
+        """Deletes leftover checkpoints of a finished run.
 
-        ``overwrite`` accepts finished runs, runs of other tasks and unknown outputs,
-        but never a pretraining run. Leftover checkpoints of a finished run are deleted.
+        Raises UserError for a pretraining run and, without ``overwrite``, for a
+        finished run, a run of another task or unknown outputs.
         """
         folder, known = self.path, self.path / TASK
         remedy = "set --output_dir to another folder"
@@ -88,34 +82,33 @@ class FinetuningFolder:
         pretraining = PretrainingFolder(folder)
         if pretraining.has_checkpoint() or any(map(pretraining.has_model, MODELS)):
             raise UserError(f"{folder} holds a pretraining run: {remedy}.")
-        foreign = sorted(name for name in OUTPUTS if (folder / name).exists())
-        is_finished, problem = known.exists() and (folder / RESULTS).exists(), ""
-        if is_finished:
+        problem = ""
+        if not known.exists():
+            if foreign := sorted(name for name in OUTPUTS if (folder / name).exists()):
+                problem = f"is not a fine-tuning run but has {', '.join(foreign[:5])}"
+        elif (other := files.read_json(known).get("task")) != task:
+            problem = f"holds a run of another task, {other!r}, not {task!r}"
+        elif (folder / RESULTS).exists():
             problem = "holds a finished run"
             self._drop_state()
-        if known.exists() and (other := files.read_json(known).get("task")) != task:
-            problem = f"holds a run of another task, {other!r}, not {task!r}"
-        elif foreign and not known.exists():
-            problem = f"is not a fine-tuning run but has {', '.join(foreign[:5])}"
         if problem and not overwrite:
             raise UserError(
                 f"{folder} {problem}: pass --overwrite to replace it, or {remedy}."
             )
 
-    def check_keeps(self, inputs: Iterable[tuple[str, str]]) -> None:
-        """Raises ValueError if an input, (flag, path), would be deleted."""
-        check_keeps(self.path, OUTPUTS, inputs, "output_dir")
-
+    @property
     def has_search(self) -> bool:
-        """Returns True if the folder holds trials of a search that did not end."""
         return any((self.path / name).exists() for name in (SEARCHED, SEARCHING))
 
-    def resumes(self, described: Mapping[str, Any], may_differ: Iterable[str]) -> bool:
+    def resumes(self, described: Mapping[str, Any]) -> bool:
         """Returns True if the folder holds an interrupted run; see ``check_same``."""
-        return self.checkpoints.is_dir() and check_same(
+        if described["config"]["overwrite"] or not self.checkpoints.is_dir():
+            return False
+        names = fields.resumable_fields(FinetuneConfig)
+        return settings.check_same(
             self.path,
             described,
-            (*may_differ, "versions.*"),
+            [*(f"config.{name}" for name in names), "versions.*"],
             has_checkpoint=True,
             # An older version's run lacks newer flags.
             absent={"config": fields.to_flat(FinetuneConfig())},
@@ -132,32 +125,13 @@ class FinetuningFolder:
         *,
         keep: Collection[str] = (),
     ) -> None:
-        """Creates the folder, deletes outputs except ``keep``, and describes the run.
-
-        ``trained_length`` is the number of positions trained before the run, or None.
-        """
+        """Creates the folder, deletes outputs except ``keep``, describes the run."""
         self.path.mkdir(parents=True, exist_ok=True)
         for name in OUTPUTS:
             # Keeps task.json, which is replaced below: if the process is killed here,
             # ``check`` needs it to recognize the folder.
             if name not in (*keep, TASK):
                 files.remove(self.path / name)
-        self.describe_task(task, tokenizer, max_seq_length, trained_length)
-        self.describe(described)
-        tokenizer.vocabulary.save(self.path / _VOCABULARY)
-        if labels := task.to_json().get("labels"):
-            # A label may have line breaks.
-            lines = "".join(f"{' '.join(str(x).splitlines())}\n" for x in labels)
-            files.write_text(self.path / _LABELS, lines)
-
-    def describe_task(
-        self,
-        task: Task,
-        tokenizer: WordPiece,
-        max_seq_length: int,
-        trained_length: int | None,
-    ) -> None:
-        """Writes task.json; arguments as in ``begin``."""
         about = task.to_json() | {
             "max_seq_length": max_seq_length,
             "lower_case": tokenizer.lower_case,
@@ -167,30 +141,39 @@ class FinetuningFolder:
         if trained_length is not None:
             about["trained_length"] = max(trained_length, max_seq_length)
         files.write_json(self.path / TASK, about)
+        self.describe(described)
+        tokenizer.vocabulary.save(self.path / _VOCABULARY)
+        if labels := about.get("labels"):
+            # A label may have line breaks.
+            lines = "".join(f"{' '.join(str(x).splitlines())}\n" for x in labels)
+            files.write_text(self.path / _LABELS, lines)
+
+    def describe_tuned(self, task: Task) -> None:
+        """Updates task.json by a tuned task, except the fields of the run."""
+        about = files.read_json(self.path / TASK)
+        kept = {name: value for name, value in about.items() if name in _TASK}
+        files.write_json(self.path / TASK, task.to_json() | kept)
 
     @property
     def has_model(self) -> bool:
-        """True if the folder holds a complete task model."""
         return (self.path / TASK).is_file() and (self.path / MODEL).is_file()
 
     def about(self) -> dict[str, Any]:
-        """Returns the content of task.json; raises ValueError if it is damaged."""
         about = files.read_json(self.path / TASK, shape=_TASK)
-        try:
-            saved.from_json(about)
-        except ValueError as error:
-            raise UserError(f"{self.path / TASK} is damaged: {error}") from error
+        self._undamaged(saved.from_json, about)
         return about
 
     def load(self) -> TaskModel:
-        """Loads the task model; raises ValueError if damaged or of another task."""
         task = saved.from_json(self.about())
         model = models.load(self.path / MODEL, TaskModel)
+        self._undamaged(saved.check_head, task, model)
+        return model
+
+    def _undamaged(self, check: Callable[..., Any], *arguments: Any) -> None:
         try:
-            saved.check_head(task, model)
+            check(*arguments)
         except ValueError as error:
             raise UserError(f"{self.path / TASK} is damaged: {error}") from error
-        return model
 
     def results(self) -> dict[str, Any]:
         """Returns the content of results.json, or {}; null becomes NaN."""
@@ -198,12 +181,10 @@ class FinetuningFolder:
 
     def vocabulary(self) -> Vocabulary:
         """Loads vocab.txt; raises ValueError if its hash differs from task.json's."""
-        vocabulary = Vocabulary.load(self.path / _VOCABULARY)
+        path = self.path / _VOCABULARY
+        vocabulary = Vocabulary.load(path)
         if vocabulary.sha256 != self.vocabulary_sha256:
-            raise UserError(
-                f"{self.path / _VOCABULARY} does not have the SHA-256 in "
-                f"{self.path / TASK}: restore the vocabulary of the run."
-            )
+            raise UserError(f"{path} does not have the SHA-256 in {TASK}: restore it.")
         return vocabulary
 
     @property
@@ -212,7 +193,6 @@ class FinetuningFolder:
 
     @property
     def trained_length(self) -> int | None:
-        """Number of trained positions, or None if unknown."""
         return self.about().get("trained_length")
 
     def tokenizer(
@@ -222,7 +202,6 @@ class FinetuningFolder:
         vocab_file: str | None = None,
         **casing: bool | None,
     ) -> WordPiece:
-        """Returns the run's tokenizer; arguments override its settings."""
         about = self.about()
         known = {name: about[name] for name in CASING}
         known |= {name: x for name, x in casing.items() if x is not None}
@@ -230,7 +209,6 @@ class FinetuningFolder:
         return WordPiece(vocabulary, **known)
 
     def describe(self, described: Mapping[str, Any]) -> None:
-        """Writes config.json."""
         versions = models.versions("tensorflow-text")
         files.write_json(self.path / CONFIG, {**described, "versions": versions})
 
@@ -240,7 +218,6 @@ class FinetuningFolder:
         return self.path / CHECKPOINTS
 
     def state(self, seed: int) -> Path:
-        """Checkpoint folder of a seed or trial in training."""
         return self.checkpoints / f"seed-{seed}"
 
     def weights(self, seed: int) -> Path:
@@ -248,7 +225,6 @@ class FinetuningFolder:
         return self.checkpoints / f"weights-{seed}"
 
     def done(self) -> list[dict[str, Any]]:
-        """Returns the results of the finished seeds."""
         paths = self.checkpoints.glob("done-*.json")
         results = [_with_nan(files.read_json(path, shape=_RESULT)) for path in paths]
         return sorted(results, key=lambda result: result["seed"])
@@ -263,19 +239,18 @@ class FinetuningFolder:
 
     def forget(self, seed: int, step: int, epoch: int) -> None:
         """Deletes metrics of a seed after this step and epoch."""
+
+        def is_kept(row: Mapping[str, Any]) -> bool:
+            ends = [(row.get("step"), step), (row.get("epoch"), epoch)]
+            is_early = any(files.fits(x, float) and x <= last for x, last in ends)
+            return is_early or row.get("seed") != seed
+
         rows = files.read_json_lines(self.path / METRICS)
-        kept = [
-            row
-            for row in rows
-            if row.get("seed") != seed
-            or _is_until(row.get("step"), step)
-            or _is_until(row.get("epoch"), epoch)
-        ]
+        kept = [row for row in rows if is_kept(row)]
         if len(kept) < len(rows):
             files.write_json_lines(self.path / METRICS, kept)
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Appends a line to metrics.jsonl."""
         files.append_json_line(self.path / METRICS, values)
 
     def finish(self, report: Mapping[str, Any], card: str = "") -> None:
@@ -297,7 +272,3 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_nan(each) for each in value]
     return math.nan if value is None else value
-
-
-def _is_until(value: Any, last: int) -> bool:
-    return isinstance(value, int | float) and value <= last

@@ -25,8 +25,7 @@ HUGGING_FACE_FILES = ("model.safetensors", "pytorch_model.bin")
 
 # Keras's format, or float16 weights with Keras's config of the model.
 KERAS, HALVES = ".keras", ".safetensors"
-# Maximum compression ratios. Keras stores files as they are; float32 weights are
-# hardly compressible.
+# Maximum compression ratios; float32 weights are hardly compressible.
 _MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
 # Minimum bytes of a weight, and of an HDF5 variable with its header.
 _WEIGHT, _HDF5_VARIABLE = 2, 256
@@ -37,10 +36,7 @@ Model = TypeVar("Model", bound=keras.Model)
 
 
 def save(model: keras.Model, path: Path) -> None:
-    """Writes a `.keras` file, or a `.safetensors` file of half the size, atomically.
-
-    Equal models give equal files. Raises ValueError if a weight exceeds float16.
-    """
+    """Writes a reproducible `.keras` or a float16 `.safetensors` file, atomically."""
     try:
         with files.replacing(path) as part:
             if path.suffix == HALVES:
@@ -59,8 +55,8 @@ def _make_reproducible(path: Path) -> None:
     metadata = json.loads(contents["metadata.json"])
     metadata["date_saved"] = "1980-01-01@00:00:00"
     config = number_shared_objects(json.loads(contents["config.json"]))
-    contents["metadata.json"] = json.dumps(metadata).encode()
-    contents["config.json"] = json.dumps(config).encode()
+    contents["metadata.json"] = json.dumps(metadata)
+    contents["config.json"] = json.dumps(config)
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in contents.items():
             # The default time of a ZipInfo is constant.
@@ -69,10 +65,9 @@ def _make_reproducible(path: Path) -> None:
 
 @functools.cache
 def _register_classes() -> None:
-    """Registers all classes of the library with Keras.
+    """Registers all classes of the library, for a file with an unregistered one.
 
-    Called only if a file names an unregistered one: fine-tuning does not import
-    pretraining.
+    Not on import: fine-tuning does not import pretraining.
     """
     for name in ("layers", "pretraining", "tasks", "training"):
         package = importlib.import_module(f"electra_tf.{name}")
@@ -81,21 +76,20 @@ def _register_classes() -> None:
 
 
 def to_half(array: np.ndarray, name: str) -> np.ndarray:
-    """Converts to float16; raises ValueError with the name if a value is too large."""
+    """Converts to float16; raises ValueError if a value is too large."""
     if np.abs(array).max(initial=0) > np.finfo(np.float16).max:
         raise UserError(f"{name} has values that float16 cannot hold.")
     return array.astype(np.float16)
 
 
 def _save_halves(model: keras.Model, path: Path) -> None:
-    tensors = {}
-    for number, variable in enumerate(model.weights):
-        value = to_half(np.asarray(variable), variable.path)
+    tensors = {
         # Numbered, because names do not determine the order.
-        tensors[f"{number:04}/{variable.path}"] = value
+        f"{number:04}/{variable.path}": to_half(np.asarray(variable), variable.path)
+        for number, variable in enumerate(model.weights)
+    }
     description = json.dumps(keras.saving.serialize_keras_object(model))
-    metadata = {"description": description}
-    safetensors.numpy.save_file(tensors, path, metadata)
+    safetensors.numpy.save_file(tensors, path, {"description": description})
 
 
 def _load_halves(path: Path) -> keras.Model:
@@ -103,41 +97,32 @@ def _load_halves(path: Path) -> keras.Model:
         text = (file.metadata() or {}).get("description", "")
         description = files.parse_json(text, "its description", dict)
         check_class(description, keras.Model)
-        names = sorted(file.keys())
-        check_sizes(description, _tensor_bytes(path), len(names))
-        tensors = [file.get_tensor(name) for name in names]
+        tensors = [file.get_tensor(name) for name in sorted(file.keys())]
+    check_sizes(description, sum(x.nbytes for x in tensors), len(tensors))
     model = keras.saving.deserialize_keras_object(description)
     model.set_weights([tensor.astype(np.float32) for tensor in tensors])
     return model
 
 
-def _tensor_bytes(path: Path) -> int:
-    """Returns the size of the tensors in a safetensors file, without its header."""
-    with path.open("rb") as file:
-        header = int.from_bytes(file.read(8), "little")
-    return path.stat().st_size - 8 - header
-
-
 def check_archive(path: Path) -> dict[str, Any]:
-    """Returns the config of a `.keras` file; rejects malicious archives.
+    """Returns the config of a `.keras` file.
 
-    Raises ValueError or zipfile.BadZipFile if the file decompresses to far more than
-    its size, contains outside paths, or describes more weights than it holds.
+    Rejects archives that unpack to far more than their size, have paths outside, or
+    describe more weights than they hold.
     """
     with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
+        members = {info.filename: info for info in archive.infolist()}
+        for name in members:
             if name.startswith("/") or ".." in name.split("/"):
                 raise UserError(f"it has the path {name!r} outside of its folder")
         unpacked = sum(info.file_size for info in archive.infolist())
         if unpacked > _MOST_UNPACKED * path.stat().st_size:
             raise UserError(f"it would unpack to {unpacked} bytes")
         text = archive.read("config.json").decode("utf-8")
-        held = 0
-        if "model.weights.h5" in archive.namelist():
-            weights = archive.getinfo("model.weights.h5")
-            packed = _MOST_WEIGHTS_UNPACKED * weights.compress_size
-            held = min(weights.file_size, packed)
     description = files.parse_json(text, "its config.json", dict)
+    held = 0
+    if weights := members.get("model.weights.h5"):
+        held = min(weights.file_size, _MOST_WEIGHTS_UNPACKED * weights.compress_size)
     check_sizes(description, held)
     return description
 
@@ -145,9 +130,9 @@ def check_archive(path: Path) -> dict[str, Any]:
 def check_sizes(
     description: dict[str, Any], held: int, variables: int | None = None
 ) -> None:
-    """Raises ValueError if layers need over ``held`` bytes or ``variables`` variables.
+    """Raises UserError if layers need over ``held`` bytes or ``variables`` variables.
 
-    ``variables`` defaults to the maximum of an HDF5 file of this size.
+    ``variables`` is by default the most that an HDF5 file of this size can hold.
     """
     fewest, blocks = 0, 0
     variables = held // _HDF5_VARIABLE if variables is None else variables
@@ -197,11 +182,7 @@ def _children(value: Any) -> list[Any]:
 
 
 def check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:
-    """Rejects objects that are not a ``kind``, or have unknown parts.
-
-    Parts must be registered classes or stateless Keras objects. A registered class of
-    another package may have other parts.
-    """
+    """Rejects objects that are not a ``kind``, or have parts of unknown classes."""
     cls = _registered(description)
     if cls is None or not issubclass(cls, kind):
         raise _wrong_class(description.get("class_name"), cls, kind)
@@ -230,12 +211,10 @@ def _registered(description: dict[str, Any]) -> type | None:
 
 def _is_stateless(description: dict[str, Any]) -> bool:
     """Returns True if the object is a stateless Keras object, such as a policy."""
-    first, _, second = f"{description['module']}.".partition(".")
-    layers = ("Functional", "Model", "Sequential")
-    is_layer = second.startswith(("layers", "models", "src"))
-    return first in ("keras", "builtins") and not (
-        is_layer or description["class_name"] in layers
-    )
+    package, _, module = f"{description['module']}.".partition(".")
+    is_layer = module.startswith(("layers", "models", "src"))
+    is_layer |= description["class_name"] in ("Functional", "Model", "Sequential")
+    return package in ("keras", "builtins") and not is_layer
 
 
 def _wrong_class(
@@ -253,8 +232,7 @@ def load(
     """Loads a saved Keras model of class ``kind``, compiled if ``compile``.
 
     Checks size and class before building anything. A ``.safetensors`` file of a larger
-    network also loads as a ``TextEncoder``. Raises ValueError if the file is damaged or
-    holds another class; ``hint`` ends the message.
+    network also loads as a ``TextEncoder``. ``hint`` ends the message of errors.
     """
     try:
         if path.suffix != HALVES:

@@ -28,7 +28,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.models import Model
-from electra_tf.folders.settings import CONFIG, TASK, check_keeps, check_same
+from electra_tf.folders.settings import CONFIG, TASK, check_same
 from electra_tf.training.sinks import EVAL_PREFIX
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class PretrainingFolder:
     @property
     def settings(self) -> dict[str, Any]:
         """Content of config.json, or {}, without sections that are not JSON objects."""
-        return {
-            name: value
-            for name, value in files.read_json(self.path / CONFIG, default={}).items()
-            if name not in _SECTIONS or isinstance(value, dict)
-        }
+        settings = files.read_json(self.path / CONFIG, default={})
+        for name in _SECTIONS:
+            if not isinstance(settings.get(name), dict):
+                settings.pop(name, None)
+        return settings
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -103,13 +103,11 @@ class PretrainingFolder:
         return flags
 
     def reject_fine_tuned(self, advice: str) -> None:
-        """Raises ValueError, with advice, if the folder holds a fine-tuned model."""
         if (self.path / TASK).is_file():
             raise UserError(f"{self.path} holds a fine-tuned model: {advice}")
 
     @property
     def trained_length(self) -> int | None:
-        """Tokens per example in pretraining, or None."""
         return self.flags.get("max_seq_length")
 
     @property
@@ -130,7 +128,6 @@ class PretrainingFolder:
 
     @property
     def vocabulary_sha256(self) -> str | None:
-        """SHA-256 of the training vocabulary, or None."""
         data, where = self.settings.get("data", {}), f"{self.path / CONFIG}: data"
         files.check_shape(data, {"vocabulary_sha256": str | None}, where)
         return data.get("vocabulary_sha256")
@@ -140,15 +137,14 @@ class PretrainingFolder:
     ) -> bool:
         """Returns True if the folder has settings; errors as in ``check_same``."""
         flags = self.flags
-        pieces = ("distribution", "none"), ("gradient_accumulation_steps", 1)
-        if "random_keys" not in self.settings and any(
-            flags.get(name, whole) != whole for name, whole in pieces
-        ):
+        # A run with several parts of a batch drew other random numbers.
+        has_parts = flags.get("distribution", "none") != "none"
+        has_parts |= flags.get("gradient_accumulation_steps", 1) != 1
+        if has_parts and "random_keys" not in self.settings:
             raise UserError(
-                f"{self.path / CONFIG} is of a run on several devices or with "
-                "--gradient_accumulation_steps by an older version, which drew other "
-                "random numbers. Resume it with that version, or start a new run from "
-                "its weights with --init_from."
+                f"{self.path / CONFIG} is of an older version, which drew other random "
+                "numbers on several devices or micro-batches. Resume it with that "
+                "version, or start a new run from its weights with --init_from."
             )
         return check_same(
             self.path,
@@ -161,7 +157,6 @@ class PretrainingFolder:
     def describe(
         self, settings: Mapping[str, Any], vocabulary: Vocabulary | None = None
     ) -> None:
-        """Writes config.json, and vocab.txt if a vocabulary is given."""
         files.write_json(self.path / CONFIG, settings, sort_keys=True)
         if vocabulary is not None:
             vocabulary.save(self.path / VOCABULARY)
@@ -172,58 +167,44 @@ class PretrainingFolder:
         return Vocabulary.load(path) if path.is_file() else None
 
     def tokenizer(
-        self,
-        log: Log,
-        *,
-        vocab_file: str | None = None,
-        **casing: bool | None,
+        self, log: Log, *, vocab_file: str | None = None, **casing: bool | None
     ) -> WordPiece:
-        """Returns the models' tokenizer; arguments override the folder's settings.
-
-        ``casing`` has values of ``CASING``. Logs assumed settings. Raises ValueError or
-        OSError without a valid vocabulary.
-        """
+        """Returns the models' tokenizer; ``casing`` overrides the folder's settings."""
         path = Path(vocab_file or self.path / VOCABULARY)
         if not path.is_file():
             raise FileNotFoundError(
-                f"No vocabulary at {path}: put the vocab.txt of the encoder's "
-                "pretraining there."
+                f"No vocabulary at {path}: put the vocab.txt of the encoder there."
             )
         known = self.casing | {n: x for n, x in casing.items() if x is not None}
         for name in CASING:
             if name not in known:
                 log(f"warning: config.json does not have --{name}; assumed true")
-        known = dict.fromkeys(CASING, True) | known
+                known[name] = True
         return WordPiece(Vocabulary.load(path), **known)
 
     def model_path(self, name: str) -> Path:
-        """Returns the path of one of ``MODELS``, which need not exist.
-
-        A float16 encoder may be part of the discriminator's or generator's file.
-        """
+        """Returns the file of a model; a float16 encoder may be part of another."""
         names = (name, "discriminator", "generator") if name == "encoder" else (name,)
         halves = [f"{other}{models.HALVES}" for other in names]
         paths = [self.path / file for file in (f"{name}{models.KERAS}", *halves)]
         return next(filter(Path.is_file, paths), paths[0])
 
     def has_model(self, name: str) -> bool:
-        """Returns True if one of ``MODELS`` was saved."""
         return self.model_path(name).is_file()
 
     def load(self, name: str, kind: type[Model], hint: str = "") -> Model:
-        """Loads one of ``MODELS``; see ``models.load``."""
         return models.load(self.model_path(name), kind, hint)
 
     def check_hash(self, vocabulary: Vocabulary) -> None:
         """Raises ValueError if config.json has the SHA-256 of another vocabulary."""
         if self.vocabulary_sha256 not in (None, vocabulary.sha256):
+            path = self.path / VOCABULARY
             raise UserError(
-                f"{self.path / VOCABULARY} does not have the SHA-256 in "
-                f"{self.path / CONFIG}: restore the vocabulary of the run."
+                f"{path} does not have the SHA-256 in {CONFIG}: restore the "
+                "vocabulary of the run."
             )
 
     def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:
-        """Raises ValueError if a model was trained with another vocab.txt."""
         vocabulary = self.vocabulary()
         rows, size = encoder.embeddings.vocab_size, len(vocabulary)
         if rows != size:
@@ -235,17 +216,13 @@ class PretrainingFolder:
         self.check_hash(vocabulary)
 
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
-        """Saves models.
-
-        Float16 files (``halves``) omit an encoder that another network contains.
-        """
+        """Saves models; float16 files omit an encoder that another network contains."""
         suffix = models.HALVES if halves else models.KERAS
         for name, model in by_name.items():
             if not (halves and name == "encoder" and len(by_name) > 1):
                 models.save(model, self.path / f"{name}{suffix}")
 
     def has_checkpoint(self) -> bool:
-        """Returns True if the folder has a checkpoint to resume from."""
         return any((self.path / CHECKPOINTS).glob("*.index"))
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -257,18 +234,13 @@ class PretrainingFolder:
         ]
 
     def held_out(self, prefix: str = EVAL_PREFIX) -> dict[str, float]:
-        """Returns the last held-out metrics with names that begin with ``prefix``.
-
-        ``TRIVIAL_PREFIX`` selects the trivial baseline.
-        """
+        """Returns the last held-out metrics with names that begin with ``prefix``."""
         for row in reversed(self.metrics()):
-            scores = {n: v for n, v in row.items() if n.startswith(prefix)}
-            if scores:
+            if scores := {n: v for n, v in row.items() if n.startswith(prefix)}:
                 return {n: v for n, v in scores.items() if v is not None}
         return {}
 
     def outputs(self) -> list[str]:
-        """Returns the names of the existing outputs."""
         return [
             name
             for name in OUTPUTS
@@ -277,13 +249,8 @@ class PretrainingFolder:
         ]
 
     def builds_own_records(self, data_dir: Path | None) -> bool:
-        """Returns True if ``data_dir`` lies in this folder's own records."""
         own = (self.path / DATA).resolve()
         return data_dir is not None and data_dir.resolve().is_relative_to(own)
-
-    def check_keeps(self, inputs: Iterable[tuple[str, str]]) -> None:
-        """Raises ValueError if an input, (flag, path), would be deleted."""
-        check_keeps(self.path, OUTPUTS, inputs, "model_dir")
 
     def delete_records(self, data_dir: Path | None) -> None:
         """Deletes records that the new run rebuilds in this folder."""
@@ -292,9 +259,8 @@ class PretrainingFolder:
 
     def delete_run(self, data_dir: Path | None) -> None:
         """Deletes the outputs of a run, except records that the new run has built."""
-        kept = {DATA} if self.builds_own_records(data_dir) else set()
         for name in self.outputs():
-            if name not in kept:
+            if name != DATA or not self.builds_own_records(data_dir):
                 files.remove(self.path / name)
 
 
@@ -306,11 +272,10 @@ def _holds_records(folder: Path) -> bool:
 def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, Any]:
     """Returns the content of config.json: flags, data, versions, commit, time."""
     # Identifies the records, by name and size if there is no manifest.
-    shards = (
-        [(shard.name, shard.sha256) for shard in data.manifest.train]
-        if data.manifest
-        else [(Path(path).name, paths.size(path)) for path in data.train_files]
-    )
+    if data.manifest:
+        shards = [(shard.name, shard.sha256) for shard in data.manifest.train]
+    else:
+        shards = [(Path(path).name, paths.size(path)) for path in data.train_files]
     return {
         "config": dict(flags),
         "data": {
@@ -339,13 +304,12 @@ def _commit() -> str | None:
 def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     """Returns the fine-tuning flags that an encoder's folder recommends, or {}.
 
-    ``encoder`` is a folder, a file in it, or the name of a shipped model. Flags without
-    effect on the ``kind`` of task are omitted. Raises ValueError for a damaged file.
+    ``encoder`` is a folder, a file in it, or the name of a shipped model. Omits flags
+    without effect on the ``kind`` of task.
     """
     path = named(encoder)
     path = (path.parent if path.is_file() else path) / RECIPE
-    flags = files.read_json(path, default={})
-    hints = fields.hints(RecipeConfig)
+    flags, hints = files.read_json(path, default={}), fields.hints(RecipeConfig)
     if unknown := sorted(flags.keys() - hints.keys()):
         raise UserError(f"{path} is damaged: {unknown[0]} is not a flag of a recipe.")
     files.check_shape(flags, {name: hints[name] for name in flags}, str(path))
@@ -360,10 +324,7 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
 def completion(
     encoder: files.AnyPath, kind: str, given: Mapping[str, Any], log: Log
 ) -> dict[str, Any]:
-    """Returns and logs the ``recommended`` flags that are not ``given``.
-
-    Also logs whether the pooling excludes a later export to Hugging Face.
-    """
+    """Returns and logs the ``recommended`` flags that are not ``given``."""
     recipe = recommended(encoder, kind)
     flags = {name: value for name, value in recipe.items() if name not in given}
     if flags:

@@ -32,16 +32,14 @@ def check_same(
 ) -> bool:
     """Raises ValueError if settings differ from a folder's config.json.
 
-    ``may_differ`` are shell-style patterns of dotted names to ignore. ``absent`` has
-    defaults of settings missing in config.json. Flags in ``removed`` must have had the
-    value given there. Returns whether the folder has settings. Checkpoints without
-    settings raise ValueError, too.
+    ``may_differ`` are patterns of dotted names to ignore, ``absent`` defaults of
+    settings missing in config.json. Flags in ``removed`` must have had the value given
+    there. Returns whether the folder has settings.
     """
     if not (folder / CONFIG).is_file():
         if has_checkpoint:
             raise UserError(
-                f"{folder} has checkpoints but no {CONFIG}, so their settings are "
-                "unknown. Restore it (from a run with the same flags), or pass "
+                f"{folder} has checkpoints but no {CONFIG}: restore it, or pass "
                 "--overwrite to start a new run."
             )
         return False
@@ -86,8 +84,8 @@ def check_keeps(
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yields (dotted name, value) of a nested dict."""
-    if not isinstance(value, dict):
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _leaves(child, f"{name}.{key}" if name else key)
+    else:
         yield name, value
-        return
-    for key, child in value.items():
-        yield from _leaves(child, f"{name}.{key}" if name else key)

@@ -1,7 +1,4 @@
-"""Fine-tuning run: loads encoder and task, trains all seeds, exports the best one.
-
-``prepare`` resolves and checks all settings before ``train`` and ``finish`` run.
-"""
+"""Fine-tuning run: loads encoder and task, trains all seeds, exports the best one."""
 
 from __future__ import annotations
 
@@ -26,15 +23,9 @@ from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig, RecipeConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
+from electra_tf.folders import finetuning as layout
 from electra_tf.folders import models
-from electra_tf.folders.finetuning import (
-    ADAPTER,
-    MODEL,
-    SEARCHED,
-    SEARCHING,
-    TENSORBOARD,
-    FinetuningFolder,
-)
+from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.pretraining import (
     RECIPE,
     PretrainingFolder,
@@ -42,9 +33,11 @@ from electra_tf.folders.pretraining import (
     named,
     recommended,
 )
+from electra_tf.folders.settings import check_keeps
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
+from electra_tf.runs.curves import plot_seeds
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.runs.trainer import Trainer, Watch, brief
 from electra_tf.serving import export
@@ -54,11 +47,7 @@ from electra_tf.tasks.heads import TaskModel, fresh_copy
 from electra_tf.tasks.metrics import rank
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
 from electra_tf.tasks.tables import HeldOut
-from electra_tf.training.callbacks import (
-    SAVED_AND_STOPPED,
-    GracefulStop,
-    named_callbacks,
-)
+from electra_tf.training import callbacks
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import strategy_for
 from electra_tf.training.optimizers import AdamW
@@ -92,10 +81,7 @@ def main(config: FinetuneConfig) -> int:
 
 
 def with_recipe(config: FinetuneConfig, log: Log) -> FinetuneConfig:
-    """Returns the config with the recipe of its encoder's folder.
-
-    Flags on the command line take precedence.
-    """
+    """Completes the flags on the command line by the recipe of the encoder's folder."""
     row = finetuning_tasks.TASKS.get(config.run.task)
     if row is None or config.run.frozen:
         return config
@@ -133,10 +119,7 @@ def run(
 
 
 def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
-    """Trains a linear probe on the frozen encoder; returns the content of results.json.
-
-    Seeds initialize random encoders; a pretrained encoder is probed once.
-    """
+    """Trains a linear probe on the frozen encoder, or on a random encoder per seed."""
     data, folder = inputs.data, inputs.folder
     is_random, results = inputs.init == "random", []
     with files.owned(folder.path):
@@ -177,11 +160,9 @@ class Inputs:
 
     @property
     def main(self) -> tuple[str, str]:
-        """Main evaluation split and main metric."""
         return self.data.eval_splits[0], self.data.task.main_metric
 
     def begin(self) -> None:
-        """Writes config.json; replaces the folder's outputs unless the run resumes."""
         if self.resumes:
             self.folder.describe(self.described)
             return
@@ -197,14 +178,11 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Job(Inputs):
-    """A run that is ready to be trained.
-
-    ``scorer`` predicts with a float32 copy of the model, which is also exported.
-    """
+    """A run that is ready to be trained."""
 
     trainer: Trainer
     watch: Watch
-    scorer: Outputs
+    scorer: Outputs  # Of a float32 copy of the model, which is also exported.
     precision: str  # Of the exports.
     max_score_loss: float  # Of int8 files.
     log: Log
@@ -218,13 +196,14 @@ def read(
     before_search: bool = False,
 ) -> Inputs:
     """Reads, checks and tokenizes the inputs of a run, or of the search before it."""
-    if config.run.export_onnx:
+    options = config.run
+    if options.export_onnx:
         export.require_onnx()
     task = task or finetuning_tasks.task(config, log)
     wanted = {
-        "saved_model": config.run.export_saved_model,
-        "model.tflite": config.run.export_litert,
-        "model.onnx": config.run.export_onnx,
+        "saved_model": options.export_saved_model,
+        "model.tflite": options.export_litert,
+        "model.onnx": options.export_onnx,
     }
     exports = [name for name, is_wanted in wanted.items() if is_wanted]
     if exports and type(task).serving_outputs is Task.serving_outputs:
@@ -232,30 +211,25 @@ def read(
             f"The task {task.name} has no serving_outputs, which exports need: pass "
             "--noexport_saved_model."
         )
-    if config.run.frozen or config.recipe.head_init == "probe":
-        frozen.check(task, "--frozen" if config.run.frozen else "--head_init=probe")
-    folder = FinetuningFolder(Path(config.run.output_dir or f"runs/{task.name}"))
-    if not config.run.frozen:
+    if options.frozen or config.recipe.head_init == "probe":
+        frozen.check(task, "--frozen" if options.frozen else "--head_init=probe")
+    folder = FinetuningFolder(Path(options.output_dir or f"runs/{task.name}"))
+    if not options.frozen:
         files.check_checkpoint_path(folder.path)
-    folder.check(task.name, overwrite=config.run.overwrite)
-    if not (config.search.search or config.run.overwrite) and folder.has_search():
+    folder.check(task.name, overwrite=options.overwrite)
+    if not (config.search.search or options.overwrite) and folder.has_search:
         raise UserError(
             f"{folder.path} holds an interrupted search: repeat its command, pass "
             "--overwrite to replace it, or set --output_dir to another folder."
         )
-    tables = (("train", config.data.train), ("eval", config.data.eval))
-    tables += (("test", config.data.test),)
-    # SQuAD takes several files.
-    folder.check_keeps(
-        (flag, path) for flag, names in tables if names for path in names.split(",")
-    )
-    encoder = named(config.run.encoder).resolve()
-    if folder.path.resolve() in (encoder, encoder.parent):
-        raise UserError(
-            f"--output_dir={folder.path} is the folder of --encoder="
-            f"{config.run.encoder}, which the run would replace: set --output_dir to "
-            "another folder."
-        )
+    # A symbolic link counts as the file that it names.
+    encoder = named(options.encoder).resolve()
+    inputs = [("encoder", str(encoder if encoder.is_dir() else encoder.parent))]
+    for flag in finetuning_tasks.FILES:
+        # SQuAD takes several files.
+        paths = (getattr(config.data, flag) or "").split(",")
+        inputs += [(flag, path) for path in paths if path]
+    check_keeps(folder.path, layout.OUTPUTS, inputs, "output_dir")
     with equal_shares(config).scope():
         start = pretrained(config, log)
     chosen = settings(config, task, start.encoder)
@@ -266,7 +240,7 @@ def read(
         start.tokenizer,
         chosen.max_seq_length,
         train_fraction=config.data.train_fraction,
-        seed=config.run.seed,
+        seed=options.seed,
         log=log,
     )
     baseline = {
@@ -282,6 +256,9 @@ def read(
         "settings": dataclasses.asdict(chosen),
         "data": {"encoder": digest.hexdigest()[:32], **data.keys},
     }
+    # After a search, the folder holds a run with the values that it found.
+    trials = FinetuningFolder(folder.path / layout.SEARCHING)
+    is_after_search = before_search and trials.checkpoints.is_dir()
     return Inputs(
         folder=folder,
         start=start,
@@ -289,26 +266,23 @@ def read(
         data=data,
         baseline=baseline,
         described=described,
-        # After a search, the folder holds a run with the values that it found.
-        resumes=not (before_search and _search_began(folder))
-        and _resumes(config, folder, described),
-        keep=(SEARCHED, SEARCHING) if config.search.search else (),
+        resumes=not is_after_search and folder.resumes(described),
+        keep=(layout.SEARCHED, layout.SEARCHING) if config.search.search else (),
         exports=exports,
-        init=config.run.init,
-        seeds=range(config.run.seed, config.run.seed + config.run.seeds),
-        eval_batch_size=config.run.eval_batch_size,
+        init=options.init,
+        seeds=range(options.seed, options.seed + options.seeds),
+        eval_batch_size=options.eval_batch_size,
     )
 
 
 def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
     """Prepares a run without replacing outputs in its folder."""
-    callbacks = named_callbacks(config.run.callback)
+    makers = callbacks.named_callbacks(config.run.callback)
     inputs = read(config, log, task)
-    with equal_shares(config).scope():
-        trainer = _trainer(config, inputs, log)
-    scorer = Outputs(trainer.model.fresh(0, dtype="float32"), inputs.eval_batch_size)
     record = _recorder(inputs.folder)
-    watch = _watch(config, inputs.data, trainer, scorer, log, record, callbacks)
+    trainer, watch, scorer = _training(
+        config, inputs, log, record, callback_makers=makers
+    )
     return Job(
         **vars(inputs),
         trainer=trainer,
@@ -318,18 +292,6 @@ def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
         max_score_loss=config.run.max_score_loss,
         log=log,
     )
-
-
-def _search_began(folder: FinetuningFolder) -> bool:
-    return FinetuningFolder(folder.path / SEARCHING).checkpoints.is_dir()
-
-
-def _resumes(
-    config: FinetuneConfig, folder: FinetuningFolder, about: Mapping[str, Any]
-) -> bool:
-    """Returns True if the folder holds an interrupted run with the same settings."""
-    paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
-    return not config.run.overwrite and folder.resumes(about, paths)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,11 +307,10 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     """Loads encoder and tokenizer; raises ValueError if they do not match."""
     path = named(config.run.encoder)
     folder = path if path.is_dir() else path.parent
-    home = PretrainingFolder(folder)
+    home, tuned = PretrainingFolder(folder), FinetuningFolder(folder)
     path = home.model_path("encoder") if path.is_dir() else path
-    tuned = FinetuningFolder(folder)
-    if tuned.has_model and (path.name == MODEL or not path.is_file()):
-        home, path = tuned, folder / MODEL
+    if tuned.has_model and (path.name == layout.MODEL or not path.is_file()):
+        home, path = tuned, folder / layout.MODEL
         saved = tuned.load().encoder
         log(f"the encoder of {path}, fine-tuned for {tuned.about()['task']}")
     elif path.is_file():
@@ -357,22 +318,14 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         saved = models.load(path, TextEncoder, hint)
     else:
         raise FileNotFoundError(
-            f"No encoder at {path}: set --encoder to mini, which is shipped, to the "
-            "encoder.keras of a finished pretraining run (for a quick one: python -m "
-            "electra_tf pretrain --flagfile=configs/tiny.cfg) or to the folder of a "
-            "finished fine-tuning run. Convert models of other libraries with python "
-            "-m electra_tf convert."
+            f"No encoder at {path}: set --encoder to mini, to the folder of a finished "
+            "run (python -m electra_tf pretrain --flagfile=configs/tiny.cfg) or to the "
+            "output of python -m electra_tf convert."
         )
     if _has_diverged(saved):
-        raise UserError(
-            f"The encoder {path} has weights that are not finite: it was damaged, or "
-            "its pretraining diverged."
-        )
+        raise UserError(f"The encoder {path} has weights that are not finite.")
     if any(modes(saved)):
-        raise UserError(
-            f"The encoder {path} is quantized, so its kernels cannot be trained: give "
-            "the float encoder, and quantize after fine-tuning."
-        )
+        raise UserError(f"The encoder {path} is quantized: give the float encoder.")
     # The saved encoder has the dtype and dropout of its pretraining.
     encoder = fresh_copy(
         saved,
@@ -387,12 +340,11 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
     encoder.trainable = True
     tokenizer = home.tokenizer(log, **config.data.tokenization)
     vocabulary, size = tokenizer.vocabulary, encoder.embeddings.vocab_size
-    known = home.vocabulary_sha256 in (None, vocabulary.sha256)
-    if len(vocabulary) != size or not known:
+    is_known = home.vocabulary_sha256 in (None, vocabulary.sha256)
+    if len(vocabulary) != size or not is_known:
         raise UserError(
             f"The vocabulary of {len(vocabulary)} tokens does not fit the encoder "
-            f"{path}, which has {size} embeddings: set --vocab_file to the vocabulary "
-            "it was pretrained with."
+            f"{path} with {size} embeddings: set --vocab_file to its vocabulary."
         )
     return Pretrained(encoder, tokenizer, home.trained_length)
 
@@ -434,9 +386,8 @@ def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settin
     length = config.data.max_seq_length or default
     if length > positions:
         raise UserError(
-            f"--max_seq_length={length} (the default of {task.name} is "
-            f"{task.max_seq_length}) exceeds the {positions} positions of the "
-            f"encoder: set it to {positions} or less."
+            f"--max_seq_length={length} (default: {task.max_seq_length}) exceeds the "
+            f"{positions} positions of the encoder: lower it."
         )
 
     def given(value: Any, default: Any) -> Any:
@@ -456,13 +407,13 @@ def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settin
 
 def untrained_positions(chosen: Settings, start: Pretrained) -> str:
     """Returns a warning if rows can exceed the pretraining length, else ""."""
-    trained = start.trained_length
-    if trained is None or chosen.max_seq_length <= trained:
+    trained, length = start.trained_length, chosen.max_seq_length
+    if trained is None or length <= trained:
         return ""
     return (
-        f"warning: max_seq_length {chosen.max_seq_length} exceeds the {trained} tokens "
-        f"of pretraining: position embeddings from {trained} on are untrained. "
-        f"Pretrain longer sequences or pass --max_seq_length={trained}."
+        f"warning: max_seq_length {length} exceeds the {trained} tokens of "
+        "pretraining: position embeddings of later tokens are untrained; pass "
+        f"--max_seq_length={trained}"
     )
 
 
@@ -493,67 +444,64 @@ def _model(config: FinetuneConfig, inputs: Inputs) -> TaskModel:
     return model
 
 
-def _trainer(config: FinetuneConfig, inputs: Inputs, log: Log) -> Trainer:
-    data, chosen = inputs.data, inputs.settings
-    keras.utils.set_random_seed(config.run.seed)
-    model = _model(config, inputs)
+def _training(
+    config: FinetuneConfig,
+    inputs: Inputs,
+    log: Log,
+    record: Callable[[Mapping[str, Any]], None],
+    scorer: Outputs | None = None,
+    callback_makers: Sequence[Callable[[], keras.callbacks.Callback]] = (),
+) -> tuple[Trainer, Watch, Outputs]:
+    """Returns the trainer, its callback, and ``scorer`` or a new one."""
+    data, chosen, recipe = inputs.data, inputs.settings, config.recipe
     lengths = data.train_rows.lengths
     buckets = bucket_lengths(lengths, chosen.max_seq_length)
-    order = TrainingOrder(lengths, config.recipe.train_batch_size, buckets)
+    order = TrainingOrder(lengths, recipe.train_batch_size, buckets)
     total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
-    model.compile(
-        optimizer=optimizer(config.recipe, chosen, model, total_steps),
-        loss=data.task.loss(chosen.reduction),
-        jit_compile=JIT_COMPILE[config.run.distribution],
-    )
-    log(
-        f"{chosen.size} encoder, {model.count_params():,} parameters; {total_steps} "
-        f"steps of {order.batch_size}; rate {chosen.learning_rate:g}, layer-wise decay "
-        f"{chosen.layerwise_decay:g}, weight decay {chosen.weight_decay:g}"
-    )
 
     def start_head(model: TaskModel) -> None:
         frozen.start_head(model, data.task, data.train_rows, inputs.eval_batch_size)
         log("the head starts as a probe of the encoder's states")
 
-    return Trainer(
-        model,
-        data.train_rows,
-        order,
-        total_steps=total_steps,
-        random_encoder=config.run.init == "random",
-        start_head=start_head if config.recipe.head_init == "probe" else None,
+    keras.utils.set_random_seed(config.run.seed)
+    with equal_shares(config).scope():
+        model = _model(config, inputs)
+        model.compile(
+            optimizer=optimizer(recipe, chosen, model, total_steps),
+            loss=data.task.loss(chosen.reduction),
+            jit_compile=JIT_COMPILE[config.run.distribution],
+        )
+        trainer = Trainer(
+            model,
+            data.train_rows,
+            order,
+            total_steps=total_steps,
+            random_encoder=config.run.init == "random",
+            start_head=start_head if recipe.head_init == "probe" else None,
+        )
+    log(
+        f"{chosen.size} encoder, {model.count_params():,} parameters; {total_steps} "
+        f"steps of {order.batch_size}; rate {chosen.learning_rate:g}, layer-wise decay "
+        f"{chosen.layerwise_decay:g}, weight decay {chosen.weight_decay:g}"
     )
-
-
-def _watch(
-    config: FinetuneConfig,
-    data: TaskData,
-    trainer: Trainer,
-    scorer: Outputs,
-    log: Log,
-    record: Callable[[Mapping[str, Any]], None],
-    callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = (),
-) -> Watch:
-    return Watch(
+    scorer = scorer or Outputs(model.fresh(0, dtype="float32"), inputs.eval_batch_size)
+    watch = Watch(
         log=log,
         record=record,
         log_steps=config.run.log_steps,
         evaluate=lambda: _evaluate(data, trainer, scorer)[1:],
         greater_is_better=data.task.greater_is_better,
-        patience=config.recipe.early_stopping_patience,
-        keep_best=config.recipe.keep == "best",
-        callbacks=callbacks,
+        patience=recipe.early_stopping_patience,
+        keep_best=recipe.keep == "best",
+        callbacks=callback_makers,
     )
+    return trainer, watch, scorer
 
 
 def _evaluate(
     data: TaskData, trainer: Trainer, scorer: Outputs
 ) -> tuple[Any, float, dict[str, float]]:
-    """Returns predictions, main score and all scores on the main split.
-
-    The main score of a diverged model is NaN.
-    """
+    """Returns predictions, main score (NaN if diverged) and all scores."""
     scorer.model.set_weights(trainer.model.get_weights())
     data.tune(scorer)
     answers, scores = data.score(data.eval_splits[0], scorer)
@@ -562,19 +510,17 @@ def _evaluate(
 
 
 def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
-    """Returns a function that writes a row to metrics.jsonl and to TensorBoard."""
 
     @functools.cache
     def board(seed: int) -> TensorBoardScalars:
-        return TensorBoardScalars(folder.path / TENSORBOARD / f"seed_{seed}")
+        return TensorBoardScalars(folder.path / layout.TENSORBOARD / f"seed_{seed}")
 
     def record(row: Mapping[str, Any]) -> None:
         folder.record(row)
         # Rows with an epoch hold held-out scores.
         prefix = EVAL_PREFIX if "epoch" in row else ""
         names = row.keys() - {"seed", "step", "epoch"}
-        values = {f"{prefix}{name}": row[name] for name in names}
-        board(row["seed"])(row["step"], values)
+        board(row["seed"])(row["step"], {f"{prefix}{n}": row[n] for n in names})
 
     return record
 
@@ -582,17 +528,17 @@ def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
 def searched(
     config: FinetuneConfig, log: Log, task: Task | None = None
 ) -> FinetuneConfig | None:
-    """Runs ``--search``; returns the config with the best hyperparameters found.
+    """Runs ``--search``; returns the config with the best values, None after a signal.
 
     Trials train on four fifths of the training examples and are scored on the rest. The
-    evaluation data is read only to raise its errors early. Returns None after a signal.
+    evaluation data is read only to raise its errors early.
     """
     # Only a search needs these.
     from electra_tf.config.search import axes
     from electra_tf.runs.search import Search, Trial, require
 
     require()
-    named_callbacks(config.run.callback)
+    callbacks.named_callbacks(config.run.callback)
     inputs = read(config, log, task, before_search=True)
     whole = inputs.data
     examples = [*whole.train, *whole.tuning]
@@ -615,16 +561,21 @@ def searched(
         seed=config.run.seed,
         log=_discard,
     )
+    values = fields.to_flat(config) | dataclasses.asdict(inputs.settings)
+    flags = axes(config.search.search, values)
+    if "head_dropout" in [a.name for a in flags] and not hasattr(data.task, "dropout"):
+        raise UserError(
+            f"{data.task.name} has no head_dropout for --search: leave it out."
+        )
     held_out, metric = data.examples["search"], data.task.main_metric
     baseline = data.task.baseline(data.train, held_out)
-    values = fields.to_flat(config) | dataclasses.asdict(inputs.settings)
     log(
         f"search: trains on {len(data.train)} training examples, chooses on "
         f"{len(held_out)} others"
     )
-    trials = FinetuningFolder(inputs.folder.path / SEARCHING)
-    # One scorer for all trials, traced once: scoring uses no dropout.
+    trials = FinetuningFolder(inputs.folder.path / layout.SEARCHING)
     inner = dataclasses.replace(inputs, data=data)
+    # One scorer for all trials, traced once: scoring uses no dropout.
     model = _model(config, inner).fresh(0, dtype="float32")
     scorer = Outputs(model, inputs.eval_batch_size)
 
@@ -634,32 +585,22 @@ def searched(
         files.remove(trials.path / f"trial-{number - 1}")
         with equal_shares(config).scope():
             start = pretrained(trial, _discard)
-            own = settings(trial, data.task, start.encoder)
-            own_data = copy.copy(data)
-            if "head_dropout" in values:
-                dropout = trial.recipe.head_dropout
-                own_data.task = dataclasses.replace(data.task, dropout=dropout)
-            own_inputs = dataclasses.replace(
-                inner, start=start, settings=own, data=own_data
-            )
-            trainer = _trainer(trial, own_inputs, _discard)
-        watch = _watch(trial, data, trainer, scorer, _discard, _discard)
+        own = copy.copy(data)
+        if "head_dropout" in values:
+            own.task = dataclasses.replace(own.task, dropout=values["head_dropout"])
+        chosen = settings(trial, own.task, start.encoder)
+        arguments = dataclasses.replace(inner, start=start, settings=chosen, data=own)
+        trainer, watch, _ = _training(trial, arguments, _discard, _discard, scorer)
         folder = FinetuningFolder(trials.path / f"trial-{number}")
         failure = _trained(trainer, trial.run.seed, watch, folder, log)
         if failure is None:
             return None
-        answers, score, scores = _evaluate(data, trainer, scorer)
-        failure = failure or data.task.failure(answers, scores, baseline)
+        answers, score, scores = _evaluate(own, trainer, scorer)
+        failure = failure or own.task.failure(answers, scores, baseline)
         return Trial(values, score, failure)
 
-    flags = axes(config.search.search, values)
-    if "head_dropout" in [a.name for a in flags] and not hasattr(data.task, "dropout"):
-        raise UserError(
-            f"--search={','.join(config.search.search)}: the head of {data.task.name} "
-            "has no dropout: leave out head_dropout."
-        )
     with files.owned(inputs.folder.path):
-        if not _resumes(config, trials, inputs.described):
+        if not trials.resumes(inputs.described):
             dataclasses.replace(inputs, resumes=False, keep=()).begin()
             # The folder of checkpoints comes last: it marks the search as started.
             trials.describe(inputs.described)
@@ -679,10 +620,10 @@ def searched(
     if done is None:
         return None
     best = done[search.best(done)]
-    flags_text = ", ".join(f"--{n}={value:.3g}" for n, value in best.values.items())
+    text = ", ".join(f"--{name}={value:.3g}" for name, value in best.values.items())
     log(
-        f"search: {flags_text} has the best {metric}, {best.score:.2f}; the first "
-        f"trial has {done[0].score:.2f}. Now all training examples:"
+        f"search: {text} has the best {metric}, {best.score:.2f}; the first trial has "
+        f"{done[0].score:.2f}. Now all training examples:"
     )
     # Keeps --search, so that the same command resumes this run.
     values = fields.to_flat(config.trying(best.values))
@@ -692,14 +633,13 @@ def searched(
 def _has_diverged(model: keras.Model) -> bool:
     """Returns True if a weight is not finite.
 
-    Such a model ranks last: its answers, such as the first class, can have the score of
-    the baseline.
+    Such a model ranks last: its constant answers can reach the score of the baseline.
     """
     return not all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
 def _discard(*_: Any) -> None:
-    """A log function that discards its messages."""
+    pass
 
 
 def _trained(
@@ -707,14 +647,14 @@ def _trained(
 ) -> str | None:
     """Trains a seed; returns its failure, "" if none, or None after a signal."""
     failure = ""
-    with GracefulStop() as stop:
+    with callbacks.GracefulStop() as stop:
         try:
             trainer.train(seed, watch, folder, stop)
         except FloatingPointError as error:
             # Scores a diverged seed like others; the remaining seeds still run.
             failure = str(error)
     if stop.requested:
-        log(f"{stop.requested}: {SAVED_AND_STOPPED}")
+        log(f"{stop.requested}: {callbacks.SAVED_AND_STOPPED}")
         return None
     return failure
 
@@ -722,10 +662,10 @@ def _trained(
 def train(job: Job) -> tuple[list[dict[str, Any]], int, dict[str, Any]] | None:
     """Trains and scores the remaining seeds; returns None after a signal.
 
-    Returns the results, the first seed with the best main score, and its predictions by
-    split, if this process made them. The scorer ends with the weights of that seed.
+    Returns the results, the first seed with the best main score, whose weights the
+    scorer has, and its predictions by split, if this process made them.
     """
-    folder, data = job.folder, job.data
+    folder, data, scorer = job.folder, job.data, job.scorer
     job.begin()
     (split, metric), better = job.main, data.task.greater_is_better
     results = folder.done()
@@ -741,22 +681,26 @@ def train(job: Job) -> tuple[list[dict[str, Any]], int, dict[str, Any]] | None:
         ]
         return results[ranks.index(max(ranks))]["seed"]
 
+    def weights(seed: int) -> CheckpointStore:
+        variables = named_variables(scorer.model)
+        return CheckpointStore(folder.weights(seed), variables, log=job.log)
+
     answers: dict[str, Any] = {}
     for seed in job.seeds[len(results) :]:
         failure = _trained(job.trainer, seed, job.watch, folder, job.log)
         if failure is None:
             return None
-        job.scorer.model.set_weights(job.trainer.model.get_weights())
-        data.tune(job.scorer)
+        scorer.model.set_weights(job.trainer.model.get_weights())
+        data.tune(scorer)
         own_answers, scores = {}, {}
         for name in data.eval_splits:
-            own_answers[name], scores[name] = data.score(name, job.scorer)
+            own_answers[name], scores[name] = data.score(name, scorer)
             folder.record({"seed": seed, "split": name, **scores[name]})
-        has_diverged = _has_diverged(job.scorer.model)
-        if has_diverged:
-            failure = failure or "a weight is not finite"
-        failure = failure or data.task.failure(
-            own_answers[split], scores[split], job.baseline[split]
+        has_diverged = _has_diverged(scorer.model)
+        failure = (
+            failure
+            or (has_diverged and "a weight is not finite")
+            or data.task.failure(own_answers[split], scores[split], job.baseline[split])
         )
         job.log(f"seed {seed}  {brief(scores[split])}")
         if failure:
@@ -766,51 +710,40 @@ def train(job: Job) -> tuple[list[dict[str, Any]], int, dict[str, Any]] | None:
             results[-1]["diverged"] = True
         if best() == seed:
             answers = own_answers
-            _weights(job, seed).save(seed)
+            weights(seed).save(seed)
         # Written after the weights: a seed with this file is not trained again.
         folder.finish_seed(results[-1], best())
-    if _weights(job, best()).restore_latest() is None:
+    if weights(best()).restore_latest() is None:
         raise FileNotFoundError(
             f"{folder.weights(best())} does not have the weights of seed {best()}, "
             "which is finished: restore them, or pass --overwrite to start a new run."
         )
-    data.tune(job.scorer)
+    data.tune(scorer)
     return results, best(), answers
 
 
-def _weights(job: Job, seed: int) -> CheckpointStore:
-    variables = named_variables(job.scorer.model)
-    return CheckpointStore(job.folder.weights(seed), variables, log=job.log)
-
-
 def finish(
-    job: Job, results: list[dict[str, Any]], best_seed: int, answers: Mapping[str, Any]
+    job: Job, results: list[dict[str, Any]], best_seed: int, answers: dict[str, Any]
 ) -> dict[str, Any]:
-    """Writes predictions, exports and report; returns the content of results.json.
-
-    The arguments are the results of ``train``.
-    """
+    """Writes predictions, exports and report; takes the results of ``train``."""
     folder, data, task, model = job.folder, job.data, job.data.task, job.scorer.model
     main, metric = job.main
     report = finetuning_report.summary(results, job.baseline, job.main)
     report |= {"task": task.name, "exported_seed": best_seed, "init": job.init}
     job.log(finetuning_report.table(report))
-    answers = dict(answers)
-    for split in data.examples:
-        if split not in answers:
-            answers[split] = data.answers(split, job.scorer)
+    others = [split for split in data.examples if split not in answers]
+    answers = answers | {split: data.answers(split, job.scorer) for split in others}
     report |= finetuning_report.examine(data, answers[main], job.log)
     if len(report["failed_seeds"]) == len(results):
         job.log("every seed failed; exiting with code 1")
-    # Again, with the tuned threshold.
-    start, length = job.start, job.settings.max_seq_length
-    folder.describe_task(task, start.tokenizer, length, start.trained_length)
+    # With the tuned threshold.
+    folder.describe_tuned(task)
     finetuning_report.write_predictions(data, answers, folder.path)
     if model.encoder.lora_rank:
-        model.save_lora_weights(folder.path / ADAPTER)
+        model.save_lora_weights(folder.path / layout.ADAPTER)
         # Exports have one product per kernel.
         model = model.merge_lora()
-    models.save(model, folder.path / MODEL)
+    models.save(model, folder.path / layout.MODEL)
     # A later fine-tuning of this encoder needs the same recipe.
     if recipe := recommended(job.described["config"]["encoder"]):
         files.write_json(folder.path / RECIPE, recipe)
@@ -821,12 +754,11 @@ def finish(
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
     baseline = job.baseline[main].get(metric)
-    finetuning_report.draw_curves(metric, baseline, folder.path, job.log)
+    plot_seeds(folder.path, metric, baseline, job.log)
     return report
 
 
 def _export(job: Job, model: TaskModel, answers: Any, report: dict[str, Any]) -> None:
-    """Writes the models for serving; ``report`` receives the scores of int8 files."""
     task, is_int8 = job.data.task, job.precision == "int8"
     for name in job.exports:
         path = job.folder.path / name
@@ -851,10 +783,7 @@ def _export(job: Job, model: TaskModel, answers: Any, report: dict[str, Any]) ->
 def _accept(
     job: Job, answers: Any, path: Path, report: dict[str, Any], run: export.Run
 ) -> None:
-    """Scores a converted int8 model; raises UserError if it loses too much.
-
-    ``answers`` are the float32 predictions on the main split.
-    """
+    """Scores a converted int8 model; raises UserError if it loses too much."""
     # A file of an earlier attempt.
     path.unlink(missing_ok=True)
     data, (split, metric) = job.data, job.main
@@ -864,8 +793,7 @@ def _accept(
         return outputs.get("logits", outputs)
 
     file = types.SimpleNamespace(inference=inference)
-    _, scores = data.score(split, Outputs(file, job.eval_batch_size))
-    after = scores[metric]
+    after = data.score(split, Outputs(file, job.eval_batch_size))[1][metric]
     before = data.task.score(answers, data.examples[split])[metric]
     loss = before - after if data.task.greater_is_better else after - before
     text = f"{path.name} in int8: {metric} {after:.2f} on {split}, {before:.2f} in "
@@ -874,9 +802,8 @@ def _accept(
     if not loss <= job.max_score_loss:
         raise UserError(
             f"{text}, which exceeds --max_score_loss={job.max_score_loss:g}: the file "
-            "was not written, the rest of the run is kept. Run the command again with "
-            "a larger limit, or without --export_precision and --max_score_loss; it "
-            "does not train again."
+            "was not written. Run the command again, with a larger limit or without "
+            "--export_precision; it does not train again."
         )
     job.log(text)
     own = {"float32": before, "int8": after, "loss": loss}

@@ -1,7 +1,4 @@
-"""Builds the task of a fine-tuning run from its flags, and loads its data.
-
-To add a custom task, put a row into ``TASKS`` before the run starts.
-"""
+"""Builds the task of a fine-tuning run from its flags, and loads its data."""
 
 import dataclasses
 import hashlib
@@ -31,7 +28,7 @@ from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTa
 
 @dataclasses.dataclass(frozen=True)
 class TaskRow:
-    """A value of ``--task``, and the function that builds the task from the flags.
+    """A value of ``--task``; a custom task is another row of ``TASKS``.
 
     ``reads`` are fields of ``FinetuneDataConfig`` that other tasks reject. ``kind`` is
     the kind of the task, "" for a kind of ``TextTask``.
@@ -43,52 +40,45 @@ class TaskRow:
 
 
 def task(config: FinetuneConfig, log: Log) -> Task:
-    """Builds the task named by ``--task``, without reading examples.
-
-    Raises ValueError if the name is unknown or flags are missing or not supported,
-    FileNotFoundError if a file is missing.
-    """
+    """Builds the task named by ``--task``, without reading examples."""
     data, name = config.data, config.run.task
     if name not in TASKS:
         hint = did_you_mean(name, TASKS)
         raise UserError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
-    row, unset = TASKS[name], FinetuneConfig()
-    for flag in _FILES:
-        given = getattr(data, flag) or ""
+    row, defaults = TASKS[name], FinetuneConfig().data
+    given_files = {flag: getattr(data, flag) for flag in FILES if getattr(data, flag)}
+    for flag, given in given_files.items():
         for path in given.split(",") if row.kind == "question_answering" else [given]:
             if path and not os.path.exists(path):
                 raise FileNotFoundError(f"No file {path}: correct --{flag}.")
-    for leaf in dataclasses.fields(data):
-        readers = [other for other, each in TASKS.items() if leaf.name in each.reads]
-        value = getattr(data, leaf.name)
-        is_given = value and value != getattr(unset.data, leaf.name)
-        if is_given and readers and name not in readers:
-            raise UserError(
-                f"--task={name} does not read --{leaf.name}: leave it out. It is for "
-                f"{', '.join(readers)}."
-            )
-    given_files = [f"--{flag}" for flag in _FILES if getattr(data, flag)]
+    for flag in dict.fromkeys(flag for each in TASKS.values() for flag in each.reads):
+        default = getattr(defaults, flag)
+        if flag not in row.reads and (getattr(data, flag) or default) != default:
+            raise _not_read(name, flag)
     if data.data_dir and given_files:
         raise UserError(
-            f"--data_dir and {', '.join(given_files)} exclude each other: name the "
-            "folder, or all files with --train, --eval and --test."
+            f"--data_dir and {', '.join(f'--{flag}' for flag in given_files)} exclude "
+            "each other: name the folder, or all files."
         )
     if data.train and data.eval == data.train:
         log("warning: --eval is --train: its scores are not those of held-out data")
     made = row.make(config, log)
     is_text = isinstance(made, TextTask)
-    for flag, is_given, is_read in (
-        ("pooling", config.recipe.pooling != "cls", is_text),
-        # Tagging and question answering always read whole texts.
-        ("long_texts", data.long_texts != "cut", is_text and not made.pair),
-    ):
-        if is_given and not is_read:
-            raise UserError(f"--task={name} does not read --{flag}: leave it out.")
+    if config.recipe.pooling != "cls" and not is_text:
+        raise _not_read(name, "pooling")
+    # Tagging and question answering always read whole texts.
+    if data.long_texts != "cut" and not (is_text and not made.pair):
+        raise _not_read(name, "long_texts")
     return made
 
 
+def _not_read(name: str, flag: str) -> UserError:
+    readers = [other for other, row in TASKS.items() if flag in row.reads]
+    more = f" It is for {', '.join(readers)}." if readers else ""
+    return UserError(f"--task={name} does not read --{flag}: leave it out.{more}")
+
+
 def _options(kind: type[TextTask], config: FinetuneConfig) -> dict[str, Any]:
-    """Returns the fields of a text task that come from flags."""
     data = config.data
     options = {
         "dropout": config.recipe.head_dropout,
@@ -177,15 +167,14 @@ def _tagging(
     word: str, tag: str, metric: str, config: FinetuneConfig, log: Log
 ) -> Task:
     """Builds a tagging task; flags override these columns."""
-    options = config.tagging
     needs = "a folder with one file each for train, dev and test"
     paths = _split_files(config, find_files, needs)
     # The user's test file is unlabeled: it is only predicted.
     unlabeled = ("test",) if config.data.train else ()
     source = SentenceSource(
         files=paths,
-        word_column=options.word_column or word,
-        tag_column=options.tag_column or tag,
+        word_column=config.tagging.word_column or word,
+        tag_column=config.tagging.tag_column or tag,
         unlabeled=unlabeled,
     )
     eval_splits = tuple(sorted(paths.keys() - {"train", *unlabeled}))
@@ -210,12 +199,9 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
     unanswerable = version == "2.0"
     by_flag = {"task": unanswerable, "on": True, "off": False}
     options["answerability"] = by_flag[options["answerability"]]
-    unset = FinetuneConfig().question_answering.null_threshold
-    if options["null_threshold"] != unset and not options["answerability"]:
-        raise UserError(
-            f"--task={name} does not read --null_threshold without --answerability=on: "
-            "leave it out."
-        )
+    default = FinetuneConfig().question_answering.null_threshold
+    if options["null_threshold"] != default and not options["answerability"]:
+        raise _not_read(name, "null_threshold without --answerability=on")
     source = SquadSource(files=paths, unanswerable=unanswerable, log=log)
     return QuestionAnswering(
         name=name,
@@ -226,10 +212,10 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
     )
 
 
-_FILES = ("train", "eval", "test")
+FILES = ("train", "eval", "test")
 _WEIGHTS = "class_weights"
-_TABLE = (*_FILES, "text", "label")
-_FOLDER = (*_FILES, "data_dir")
+_TABLE = (*FILES, "text", "label")
+_FOLDER = (*FILES, "data_dir")
 
 TASKS: dict[str, TaskRow] = {
     **{
@@ -259,7 +245,6 @@ _FEWEST_TO_TUNE = 100
 
 
 def _digest(examples: Sequence[Any], rows: Rows) -> str:
-    """Hashes texts, labels and token ids."""
     digest = hashlib.sha256()
     for example in examples:
         # The ``repr`` of examples, which are dataclasses, has all fields.
@@ -270,7 +255,6 @@ def _digest(examples: Sequence[Any], rows: Rows) -> str:
 
 
 def _is_empty(example: Any) -> bool:
-    """Returns True if a text, or one of a pair, is blank."""
     if isinstance(example, Question):
         texts = [example.question, example.context]
     else:
@@ -299,16 +283,15 @@ class TaskData:
         seed: int,
         log: Log,
     ):
-        examples = task.examples("train")
+        self.train = task.examples("train")
         # Uses the whole table: the training part may lack a rare label.
         source = getattr(task, "source", None)
-        whole = source.whole if isinstance(source, HeldOut) else examples
+        whole = source.whole if isinstance(source, HeldOut) else self.train
         self.task = task.prepare(whole)
-        self.train = examples
         if train_fraction != 1:
-            count = max(1, round(len(examples) * train_fraction))
-            order = np.random.default_rng(seed).permutation(len(examples))
-            self.train = [examples[index] for index in sorted(order[:count])]
+            count = max(1, round(len(self.train) * train_fraction))
+            order = np.random.default_rng(seed).permutation(len(self.train))
+            self.train = [self.train[index] for index in sorted(order[:count])]
         self.tuning: list[Any] = []
         if self.task.tunes and len(self.train) < _FEWEST_TO_TUNE:
             log(f"{len(self.train)} training examples are too few to tune a threshold")
@@ -316,10 +299,10 @@ class TaskData:
             held_out = HeldOut(lambda _, whole=self.train: whole, "tuning")
             self.train, self.tuning = held_out("train"), held_out("tuning")
             log(f"{len(self.tuning)} training examples are held out for the threshold")
-        main = self.task.eval_splits[0]
+        main, *others = *self.task.eval_splits, *self.task.test_splits
         # The only required split beside the training data.
         self.examples = {main: self.task.examples(main)}
-        for split in (*self.task.eval_splits[1:], *self.task.test_splits):
+        for split in others:
             try:
                 self.examples[split] = self.task.examples(split)
             except FileNotFoundError:
@@ -338,8 +321,8 @@ class TaskData:
         if self.tuning:
             self._tuning_rows = self.task.featurize(self.tuning, *arguments)
         self.keys = {"train": _digest(augmented, self.train_rows)}
-        for split, each in self.rows.items():
-            self.keys[split] = _digest(self.examples[split], each)
+        for split, rows in self.rows.items():
+            self.keys[split] = _digest(self.examples[split], rows)
         if not len(self.train_rows):
             raise UserError(
                 f"No answer to the {len(self.train)} training questions of {task.name} "
@@ -348,16 +331,15 @@ class TaskData:
         for split, each in {"training": self.train, **self.examples}.items():
             if empty := sum(map(_is_empty, each)):
                 log(f"warning: {empty} of {len(each)} {split} examples have no text")
-        unknown = self.train_rows.inputs["input_ids"].values
-        share = np.mean(unknown == tokenizer.vocabulary.unk_id)
-        if share > _MANY_UNKNOWN:
+        vocabulary, lengths = tokenizer.vocabulary, self.train_rows.lengths
+        ids = self.train_rows.inputs["input_ids"].values
+        unknown = np.mean(ids == vocabulary.unk_id)
+        if unknown > _MANY_UNKNOWN:
             log(
-                f"warning: {share:.1%} of the training tokens are "
-                f"{tokenizer.vocabulary.unk}: the vocabulary of the encoder lacks "
-                "characters of this text. Check its language and casing."
+                f"warning: {unknown:.1%} of the training tokens are {vocabulary.unk}: "
+                "check language and casing of the text against the encoder's vocabulary"
             )
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in self.rows.items())
-        lengths = self.train_rows.lengths
         log(
             f"{self.task.name}: {len(lengths)} training rows, {sizes}; mean "
             f"{np.mean(lengths):.0f} tokens, {np.mean(lengths == max_seq_length):.1%} "
@@ -365,18 +347,15 @@ class TaskData:
         )
 
     def tune(self, outputs: Outputs) -> None:
-        """Tunes the task, such as its threshold, on held-out training examples."""
         if self.tuning:
             rows = self._tuning_rows
             answers = self.task.decode(outputs(rows), rows, self.tuning)
             self.task = self.task.tune(answers, self.tuning)
 
     def answers(self, split: str, outputs: Outputs) -> Any:
-        """Decodes a model's outputs on a split into predictions."""
         rows = self.rows[split]
         return self.task.decode(outputs(rows), rows, self.examples[split])
 
     def score(self, split: str, outputs: Outputs) -> tuple[Any, Scores]:
-        """Returns the predictions on a split and their scores."""
         answers = self.answers(split, outputs)
         return answers, self.task.score(answers, self.examples[split])

@@ -1,9 +1,8 @@
 """Frozen probes: linear models on the hidden states of a frozen encoder.
 
 A linear layer on a learned mixture of all layers is trained to convergence with L-BFGS.
-Its loss is convex, so that it needs neither learning rate nor seed. Only the encoder's
-weights affect the score, so each encoder has one score, not one per seed. The probes
-follow Tenney et al., 2019, the mixture ELMo (Peters et al., 2018).
+Its loss is convex, so that it needs neither learning rate nor seed. The probes follow
+Tenney et al., 2019, the mixture ELMo (Peters et al., 2018).
 
 Letters: L layers (with the first block's input), N words or texts, D hidden size, C
 outputs.
@@ -91,13 +90,10 @@ def fit(
 ) -> Linear:
     """Minimizes the weighted mean loss plus strength / 2 * the squared kernel.
 
-    For one layer of ``states``, float [1, N, D], the minimum is unique. For several
-    layers, softmax mixture weights are learned too, starting from equal weights.
-    ``weights`` [N] weight the examples. ``start`` is a warm start, the solution for
-    another strength.
-
-    ``states`` should have mean 0. Optimizing over decorrelated features keeps the
-    minimum and takes tens of steps instead of hundreds.
+    ``states`` are float [L, N, D], with mean 0. Several layers get softmax mixture
+    weights, which start equal. ``weights`` [N] weight the examples. ``start`` is the
+    solution for another strength. Optimizing over decorrelated features takes tens of
+    steps instead of hundreds.
     """
     layers, count, size = states.shape
     flat = states.reshape(layers, count * size)
@@ -120,31 +116,22 @@ def fit(
         values, back = loss(mixed @ narrow + bias.astype(states.dtype), targets)
         back = (back * share[:, None]).astype(states.dtype)
         value = np.dot(values.astype(np.float64), share)
+        value += strength / 2 * np.square(kernel).sum()
         to_kernel = apart.T @ (mixed.T @ back + strength * kernel)
         to_scores = np.zeros(layers)
         if layers > 1:
             to_shares = (flat @ (back @ narrow.T).reshape(-1)).astype(np.float64)
             to_scores = shares * (to_shares - shares @ to_shares)
         gradient = [to_scores, to_kernel.reshape(-1), back.sum(axis=0)]
-        value += strength / 2 * np.square(kernel).sum()
         return float(value), np.concatenate(gradient).astype(np.float64)
 
     point = np.zeros(layers + (size + 1) * num_outputs)
     if start is not None:
-        kernel = np.linalg.solve(apart, start.kernel)
-        parts = (np.log(start.shares), kernel.reshape(-1), start.bias)
-        point = np.concatenate(parts)
+        kernel = np.linalg.solve(apart, start.kernel).reshape(-1)
+        point = np.concatenate([np.log(start.shares), kernel, start.bias])
+    options = {"maxiter": _MOST_STEPS, "ftol": _LEAST_GAIN, "gtol": 1e-6, "maxcor": 20}
     result = optimize.minimize(
-        value_and_gradient,
-        point,
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": _MOST_STEPS,
-            "ftol": _LEAST_GAIN,
-            "gtol": 1e-6,
-            "maxcor": 20,
-        },
+        value_and_gradient, point, jac=True, method="L-BFGS-B", options=options
     )
     return Linear(*unpack(result.x))
 
@@ -176,8 +163,9 @@ def choose_strength(
     held = np.isin(groups, left_out)
     if held.all():
         return STRENGTHS[0]
-    all_weights = np.ones(len(targets)) if weights is None else weights
-    losses, kept, layer = {}, states[:, ~held], None
+    weights = np.ones(len(targets)) if weights is None else weights
+    losses, layer = {}, None
+    kept, others = states[:, ~held], states[:, held]
     for strength in STRENGTHS:
         layer = fit(
             kept,
@@ -185,11 +173,11 @@ def choose_strength(
             num_outputs,
             loss,
             strength=strength,
-            weights=all_weights[~held],
+            weights=weights[~held],
             start=layer,
         )
-        values, _ = loss(layer(states[:, held]), targets[held])
-        losses[strength] = np.average(values, weights=all_weights[held])
+        values, _ = loss(layer(others), targets[held])
+        losses[strength] = np.average(values, weights=weights[held])
     return min(losses, key=losses.get)
 
 
@@ -208,7 +196,7 @@ def check(task: Task, flag: str) -> None:
     """Raises ValueError if ``flag`` does not support tasks of this kind."""
     if task.kind not in LOSSES:
         raise UserError(
-            f"{flag} supports tasks with labels of texts or words, and not spans as in "
+            f"{flag} supports tasks with labels of texts or words, not spans as in "
             f"--task={task.name}: leave {flag} out."
         )
 
@@ -251,7 +239,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
     """Initializes a model's head with a converged linear probe of its encoder.
 
     Linear probing before fine-tuning (Kumar et al., 2022): the first gradients of a
-    random head distort pretrained states; the gradients of a converged probe do not.
+    random head distort pretrained states.
     """
     head, pool, layers = model.head, words, slice(-1, None)
     if task.kind != "tagging":
@@ -275,24 +263,22 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
 
 
 def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Returns targets, weights and row numbers of the trained texts or words."""
+    """Returns targets, weights and example numbers of the trained texts or words."""
     (column,) = rows.targets.values()
     if not isinstance(column, Ragged):
         return column, rows.weights, rows.example
     is_word = rows.weights.values > 0
-    owners = np.repeat(rows.example, column.lengths)
-    weights = rows.weights.values[is_word].astype(np.float64)
-    return column.values[is_word], weights, owners[is_word]
+    owners = np.repeat(rows.example, column.lengths)[is_word]
+    return column.values[is_word], rows.weights.values[is_word].astype(float), owners
 
 
 def _is_word(rows: Rows) -> Ragged | None:
     """Returns the mask of first word pieces in tagging rows, None for other rows."""
-    if "word" in rows.notes:
-        word = rows.notes["word"]
-        return Ragged((word.values >= 0).astype(np.int32), word.splits)
-    if isinstance(rows.weights, Ragged):
-        return Ragged((rows.weights.values > 0).astype(np.int32), rows.weights.splits)
-    return None
+    column = rows.notes.get("word", rows.weights)
+    if not isinstance(column, Ragged):
+        return None
+    mask = column.values >= 0 if "word" in rows.notes else column.values > 0
+    return Ragged(mask.astype(np.int32), column.splits)
 
 
 def states_of(
@@ -307,9 +293,10 @@ def states_of(
     counts = np.ones(len(rows), np.int64)
     if is_word is not None:
         counts = np.add.reduceat(is_word.values, is_word.splits[:-1])
-    begins = np.concatenate([[0], np.cumsum(counts)])
-    count = len(range(encoder.num_layers + 1)[layers])
-    pooled = np.empty((count, int(begins[-1]), encoder.hidden_size), np.float32)
+    # Numbers of the vectors of each row.
+    places = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
+    num_layers = len(range(encoder.num_layers + 1)[layers])
+    pooled = np.empty([num_layers, counts.sum(), encoder.hidden_size], np.float32)
 
     @tf.function(reduce_retracing=True)
     def read(inputs: Tensors) -> tf.Tensor:
@@ -324,16 +311,15 @@ def states_of(
         if is_word is not None:
             inputs["is_word"] = is_word.pad(chosen, length)
         inputs = {name: tf.constant(value) for name, value in inputs.items()}
-        places = [np.arange(begins[row], begins[row + 1]) for row in chosen]
-        pooled[:, np.concatenate(places)] = read(inputs).numpy()
+        target = np.concatenate([places[row] for row in chosen])
+        pooled[:, target] = read(inputs).numpy()
     return pooled
 
 
 def standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standardizes each feature of [L, N, D] to mean 0 and variance 1, in place.
+    """Standardizes features [L, N, D] in place; returns mean and scale, [L, 1, D].
 
-    One L2 strength then suits all layers, and mixture weights are comparable. Returns
-    the mean and the scale, float32 [L, 1, D].
+    One strength then suits all layers, and mixture weights are comparable.
     """
     shift = states.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
     scale = np.empty_like(shift)

@@ -1,7 +1,7 @@
 """Accuracy of a pretrained model on minimal pairs, without training.
 
-``scores.py`` computes the token scores. Files are BLiMP's (Warstadt et al., 2020): JSON
-lines with ``sentence_good``, ``sentence_bad``, paradigm (``UID``) and ``field``.
+Files are BLiMP's (Warstadt et al., 2020): JSON lines with ``sentence_good``,
+``sentence_bad``, paradigm (``UID``) and ``field``.
 """
 
 import dataclasses
@@ -45,10 +45,7 @@ def main(config: ScoreConfig) -> None:
 
 
 def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
-    """Scores all pairs; returns counts and accuracies by paradigm and field.
-
-    Raises ValueError for invalid data, models or methods, OSError for missing files.
-    """
+    """Scores all pairs; returns counts and accuracies by paradigm and field."""
     pairs = read_pairs(config.data, config.limit)
     method, model, tokenizer = scores.load(config, log)
     log(f"{len(pairs):,} pairs, {method} of {config.model}")
@@ -60,30 +57,24 @@ def run(config: ScoreConfig, log: Log) -> dict[str, Any]:
 def read_pairs(
     patterns: Sequence[str], limit: int | None = None, *, flag: str = "data"
 ) -> list[Pair]:
-    """Reads .jsonl files, or folders of them: at most ``limit`` pairs per file.
-
-    ``flag`` is named in errors. Raises ValueError for invalid or no pairs, OSError for
-    missing files.
-    """
-    paths = []
+    """Reads .jsonl files, or folders of them: at most ``limit`` pairs per file."""
+    paths, pairs = [], []
     for place in map(Path, patterns):
         paths += sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
-    pairs = []
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"No file {path}: correct --{flag}.")
         rows = json_rows(read_text(str(path)).split("\n"), str(path))
         for number, row in itertools.islice(rows, limit):
-            sides = [row.get(f"sentence_{side}") for side in ("good", "bad")]
+            sides = [row.get("sentence_good"), row.get("sentence_bad")]
             if not all(isinstance(side, str) and side for side in sides):
                 raise UserError(
-                    f"{path}, line {number} has no sentence_good and sentence_bad: "
-                    "give JSON lines as BLiMP's."
+                    f"{path}, line {number} has no sentence_good and sentence_bad "
+                    "(BLiMP's JSON lines)."
                 )
-            paradigm = str(row.get("UID") or path.stem)
             # BLiMP uses both spellings.
             field = str(row.get("field") or "").replace("/", "_")
-            pairs.append(Pair(*sides, paradigm, field))
+            pairs.append(Pair(*sides, str(row.get("UID") or path.stem), field))
     if not pairs:
         raise UserError(
             f"--{flag}={','.join(patterns)} has no pairs: name .jsonl files or a "
@@ -98,8 +89,8 @@ def count(
     """Returns the accuracies under "paradigms", "fields" and ``ALL``, by name.
 
     ``values`` are token scores of the good and bad sentence of each pair in turn.
-    Accuracies "sum" and "mean" of the token scores are in percent, each with its 95 %
-    interval over pairs (Wilson, 1927). A tie counts as half.
+    Accuracies of their "sum" and "mean" are in percent, each with its 95 % interval
+    over pairs (Wilson, 1927). A tie counts as half.
     """
     orders: dict[str, dict[str, list]] = {"paradigms": {}, "fields": {}, ALL: {}}
     for pair, good, bad in zip(pairs, values[::2], values[1::2], strict=True):
@@ -117,12 +108,12 @@ def count(
 
 
 def _accuracies(orders: Sequence[np.ndarray]) -> dict[str, Any]:
-    count, shares = len(orders), np.mean(orders, axis=0, dtype=np.float64)
-    intervals = [
-        tuple(100 * float(x) for x in (share, *wilson(share, count)))
-        for share in shares
-    ]
-    return {"pairs": count, "sum": intervals[0], "mean": intervals[1]}
+    row: dict[str, Any] = {"pairs": len(orders)}
+    shares = np.mean(orders, axis=0, dtype=np.float64)
+    for by, share in zip(("sum", "mean"), shares, strict=True):
+        ends = (share, *wilson(share, len(orders)))
+        row[by] = tuple(100 * float(x) for x in ends)
+    return row
 
 
 def table(report: dict[str, Any]) -> str:

@@ -1,7 +1,4 @@
-"""Pretraining run: builds data and models, trains, evaluates and exports.
-
-``prepare`` resolves and checks all settings before ``train`` and ``finish`` run.
-"""
+"""Pretraining run: builds data and models, trains, evaluates and exports."""
 
 import contextlib
 import dataclasses
@@ -25,6 +22,7 @@ from electra_tf.errors import UserError
 from electra_tf.folders import pretraining as layout
 from electra_tf.folders.cards import pretraining_card
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
+from electra_tf.folders.settings import check_keeps
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.base import Phase, remaining
 from electra_tf.pretraining.metrics import trivial_scores
@@ -41,20 +39,21 @@ from electra_tf.training.distribution import (
 )
 from electra_tf.training.sinks import metric_cards
 
+# Returns endless batches from ``start_batch``.
+TrainBatches = Callable[..., tf.data.Dataset]
+
 
 def run(
     config: PretrainConfig,
     log: Log = cli.say,
     objective: build.MakeObjective | None = None,
 ) -> int:
-    """Runs, resumes or completes a pretraining run.
+    """Runs, resumes or completes a pretraining run; returns the exit code.
 
     ``objective``, a subclass of ``pretraining.Objective`` or a factory, replaces the
-    config's objective. FLOPs still refer to the config's objective.
-
-    Returns the exit code: 0, or ``cli.STOPPED`` after a signal. Raises ValueError if
-    inputs do not fit or another process runs in the folder, OSError if files or other
-    workers of the job are missing, FloatingPointError if the loss is not finite.
+    config's objective, except in FLOPs. Raises ValueError if inputs do not fit or
+    another process runs in the folder, OSError if files or other workers of the job are
+    missing, FloatingPointError if the loss is not finite.
     """
     with contextlib.ExitStack() as stack:
         # Building the models sets Keras's global policy.
@@ -74,24 +73,13 @@ def run(
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """Data, training phases and datasets of a run."""
-
-    data: PretrainingData
-    phases: tuple[Phase, ...]  # The last phase's model holds all networks.
-    train_batches: Callable[..., tf.data.Dataset]  # Endless, from ``start_batch``.
-    held_out: tf.data.Dataset | None
-
-    @property
-    def model(self) -> PretrainingModel:
-        """The model that holds all networks."""
-        return self.phases[-1].model
-
-
-@dataclasses.dataclass(frozen=True)
-class Run(Parts):
+class Run:
     """A run that is ready to be trained, with restored or initialized weights."""
 
+    data: PretrainingData
+    phases: Sequence[Phase]  # The last phase's model holds all networks.
+    train_batches: TrainBatches
+    held_out: tf.data.Dataset | None
     folder: PretrainingFolder
     store: CheckpointStore
     sinks: tuple[sinks.Sink, ...]  # Receive metrics; empty except on the chief.
@@ -107,6 +95,10 @@ class Run(Parts):
     log: Log
     lock: contextlib.ExitStack  # Of the folder, until it is closed.
 
+    @property
+    def model(self) -> PretrainingModel:
+        return self.phases[-1].model
+
 
 def prepare(
     config: PretrainConfig,
@@ -117,47 +109,43 @@ def prepare(
 
     Weights come from the folder's newest intact checkpoint, else from ``--init_from``,
     else from initializers. ``--overwrite`` deletes the folder's records before the
-    build, and models, checkpoints and logs after all checks.
-
-    Returns the run; the caller closes its ``lock``. Returns None after a dry run, which
-    leaves the folder unchanged.
+    build, and models, checkpoints and logs after all checks. The caller closes the
+    run's ``lock``. Returns None after a dry run, which leaves the folder unchanged.
     """
     fields.check_dependencies(config)
     if objective is not None and config.objective.objective == "mlm":
         raise UserError(
-            "objective= trains a discriminator, and --objective=mlm has none: leave "
-            "out one of them."
+            "objective= trains a discriminator: --objective=mlm has none. Leave one of "
+            "them out."
         )
     # Workers must connect before anything else uses TensorFlow's runtime.
     strategy = strategy_for(config.run.distribution)
-    run, replicas = config.run, strategy.num_replicas_in_sync
-    parts = run.gradient_accumulation_steps * replicas
-    if run.gradient_accumulation_steps > 1 and run.train_batch_size % parts:
-        raise UserError(
-            f"--train_batch_size={run.train_batch_size} must be a multiple of {parts}, "
-            f"--gradient_accumulation_steps={run.gradient_accumulation_steps} times "
-            f"{replicas} devices."
-        )
     folder = PretrainingFolder(Path(config.run.model_dir))
     folder.reject_fine_tuned("set --model_dir to another folder.")
     config = warm_start.completed(config, log)
+    options, replicas = config.run, strategy.num_replicas_in_sync
+    parts = options.gradient_accumulation_steps * replicas
+    if options.gradient_accumulation_steps > 1 and options.train_batch_size % parts:
+        raise UserError(
+            f"--train_batch_size={options.train_batch_size} must be a multiple of "
+            f"{parts}, --gradient_accumulation_steps="
+            f"{options.gradient_accumulation_steps} times {replicas} devices."
+        )
     for warning in validation.warnings(config).values():
         log(f"warning: {warning}")
     data_dir = None
     if not config.data.records:
         data_dir = Path(config.data.data_dir or folder.path / layout.DATA)
-    # One process writes files: the cluster's chief, or worker 0.
-    starts_anew, writes = config.run.overwrite, strategy.extended.should_checkpoint
     # Paths, logging, and host and time of an earlier process.
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     may_differ = [*paths, "versions.*", "commit", "written"]
-
-    # Checks without data come first: building the data can take hours.
     if "objective_class" not in folder.settings:
         # A run of an older version.
         may_differ.append("objective_class")
-    more = callbacks.named_callbacks(config.run.callback)
-    if starts_anew:
+
+    # Checks without data come first: building the data can take hours.
+    more = callbacks.named_callbacks(options.callback)
+    if options.overwrite:
         _check_inputs(config, folder)
     else:
         flags = {"config": fields.to_flat(config)}
@@ -165,23 +153,26 @@ def prepare(
     costs.check_fits(config, config.data.vocab_size)
     files.check_checkpoint_path(folder.path)
     warm_start.check(config)
-    if config.run.dry_run:
+    if options.dry_run:
         _dry_run(config, strategy, folder, data_dir, log, objective)
         return None
 
+    # One process writes files: the cluster's chief, or worker 0.
+    writes = strategy.extended.should_checkpoint
     with contextlib.ExitStack() as lock:
         if writes:
             lock.enter_context(files.owned(folder.path))
             files.remove_leftovers(folder.path)
-            if starts_anew:
+            if options.overwrite:
                 folder.delete_records(data_dir)
-        parts = _build(config, strategy, log, objective)
-        data, model = parts.data, parts.model
+        built = _build(config, strategy, log, objective)
+        data, phases, train_batches, held_out = built
+        model = phases[-1].model
         settings = settings_of(fields.to_flat(config), data)
         # False, also without the key: the objective of the flags.
         custom = type(model.objective).__qualname__ if objective else False
         settings["objective_class"] = custom
-        if starts_anew:
+        if options.overwrite:
             # Initial weights may not fit, so they are loaded before the deletion.
             warm_start.initialize(config, model, data, log)
             if writes:
@@ -190,38 +181,41 @@ def prepare(
             folder.check_settings(settings, may_differ)
         store = CheckpointStore(
             folder.path / layout.CHECKPOINTS,
-            _state(parts.phases),
-            keep=config.run.keep_checkpoints,
+            _state(phases),
+            keep=options.keep_checkpoints,
             log=log,
         )
-        first_step = 0 if starts_anew else store.restore_latest()
+        first_step = 0 if options.overwrite else store.restore_latest()
         same = settings["data"]["records_sha256"]
         check_same_start(strategy, first_step or 0, same)
         if first_step:
-            _check_step(parts.phases, first_step, store)
+            _check_step(phases, first_step, store)
         if first_step is None:
             warm_start.initialize(config, model, data, log)
             first_step = 0
-        elif not starts_anew:
+        elif not options.overwrite:
             log(f"resuming after step {first_step}, from {store.directory}")
         if writes:
             folder.describe(settings, data.vocabulary)
             warm_start.copy_recipe(config, folder)
-        if first_step < config.run.num_train_steps:
+        if first_step < options.num_train_steps:
             log(report.summary(config, model, len(data.vocabulary), data.manifest))
         else:
             log(f"{folder.path} is trained to its last step, {first_step}; evaluating.")
         return Run(
-            **vars(parts),
+            data=data,
+            phases=phases,
+            train_batches=train_batches,
+            held_out=held_out,
             folder=folder,
             store=store,
-            sinks=_sinks(config, folder, parts, first_step, log) if writes else (),
+            sinks=_sinks(config, folder, phases[-1], first_step, log) if writes else (),
             first_step=first_step,
-            num_steps=config.run.num_train_steps,
-            log_steps=config.run.log_steps,
-            eval_steps=config.run.eval_steps,
-            save_steps=config.run.save_checkpoint_steps,
-            tokens_per_step=config.run.train_batch_size * config.data.max_seq_length,
+            num_steps=options.num_train_steps,
+            log_steps=options.log_steps,
+            eval_steps=options.eval_steps,
+            save_steps=options.save_checkpoint_steps,
+            tokens_per_step=options.train_batch_size * config.data.max_seq_length,
             reads_mask=config.generator_kind == "masked_lm",
             is_chief=writes,
             callbacks=more,
@@ -241,12 +235,13 @@ def _check_inputs(config: PretrainConfig, folder: PretrainingFolder) -> None:
         "eval_records": data.eval_records,
         "corpus": () if data.records else data.corpus,
     }
-    folder.check_keeps(
+    inputs = [
         (flag, path)
         for flag, patterns in patterns_by_flag.items()
         for pattern in filter(None, patterns)
         for path in glob.glob(pattern, recursive=True) or [pattern]
-    )
+    ]
+    check_keeps(folder.path, layout.OUTPUTS, inputs, "model_dir")
     if not data.records:
         _open_corpus(config)
         if data.vocab_file:
@@ -264,26 +259,24 @@ def _dry_run(
     """Logs the plan of a run; reads the records of ``--records``."""
     if config.run.overwrite and (doomed := folder.outputs()):
         log(f"would delete the run in {folder.path}: {', '.join(doomed)}")
-    options = config.data
-    if options.records:
-        parts = _build(config, strategy, log, objective)
-        vocab_size = len(parts.data.vocabulary)
-        log(report.dry_run(config, parts.model, vocab_size, parts.data.manifest))
-        return
-    # A vocabulary that is trained begins with the special tokens.
-    vocab_size, special_ids, training = options.vocab_size, (2, 3, 4), ""
-    if options.vocab_file:
-        vocabulary = Vocabulary.load(options.vocab_file)
-        vocab_size, special_ids = len(vocabulary), build.special_ids(vocabulary)
+    if config.data.records:
+        data, phases, _, _ = _build(config, strategy, log, objective)
+        vocab_size, manifest = len(data.vocabulary), data.manifest
     else:
+        # A vocabulary that is trained begins with the special tokens.
+        vocab_size, special_ids, manifest = config.data.vocab_size, (2, 3, 4), None
         training = f"train a vocabulary of {vocab_size:,} tokens and "
-    text = ", ".join(options.corpus)
-    if size := sum(source.size for source in _open_corpus(config, log)):
-        text += f" ({size / 1e6:,.1f} MB)"
-    log(f"would {training}build records of {text} in {data_dir}, unless they exist")
-    with strategy.scope():
-        phases = build.compiled_phases(config, vocab_size, special_ids, objective)
-    log(report.dry_run(config, phases[-1].model, vocab_size, None))
+        if config.data.vocab_file:
+            vocabulary = Vocabulary.load(config.data.vocab_file)
+            vocab_size, special_ids = len(vocabulary), build.special_ids(vocabulary)
+            training = ""
+        text = ", ".join(config.data.corpus)
+        if size := sum(source.size for source in _open_corpus(config, log)):
+            text += f" ({size / 1e6:,.1f} MB)"
+        log(f"would {training}build records of {text} in {data_dir}, unless they exist")
+        with strategy.scope():
+            phases = build.compiled_phases(config, vocab_size, special_ids, objective)
+    log(report.dry_run(config, phases[-1].model, vocab_size, manifest))
 
 
 def _open_corpus(config: PretrainConfig, log: Log | None = None) -> list[Source]:
@@ -301,28 +294,24 @@ def _build(
     strategy: tf.distribute.Strategy,
     log: Log,
     objective: build.MakeObjective | None,
-) -> Parts:
-    """Builds data and compiled phases; raises ValueError if they do not fit."""
+) -> tuple[PretrainingData, list[Phase], TrainBatches, tf.data.Dataset | None]:
+    """Returns data, compiled phases, and the datasets of training and evaluation."""
     data = build.pretraining_data(config, log)
     warm_start.check(config, data)
     train_batches = functools.cache(build.train_batches(config, data))
     # Opens the files now, so that invalid records fail early.
     train_batches(start_batch=0)
+    held_out = build.eval_dataset(config, data)
+    vocab_size, ids = len(data.vocabulary), build.special_ids(data.vocabulary)
     with strategy.scope():
-        phases = build.compiled_phases(
-            config,
-            len(data.vocabulary),
-            build.special_ids(data.vocabulary),
-            objective,
-        )
-    return Parts(data, tuple(phases), train_batches, build.eval_dataset(config, data))
+        phases = build.compiled_phases(config, vocab_size, ids, objective)
+    return data, phases, train_batches, held_out
 
 
 def _check_step(phases: Sequence[Phase], step: int, store: CheckpointStore) -> None:
     """Raises UserError if the newest checkpoint was renamed to another step."""
-    last = phases[-1]
     before = sum(phase.steps for phase in phases[:-1])
-    inside = int(last.model.step.numpy())
+    inside = int(phases[-1].model.step.numpy())
     if inside != max(0, step - before):
         raise UserError(
             f"{store.directory}/ckpt-{step} holds step {before + inside}: it was "
@@ -332,8 +321,7 @@ def _check_step(phases: Sequence[Phase], step: int, store: CheckpointStore) -> N
 
 def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
     """Returns all variables of a checkpoint: the whole model and all optimizers."""
-    model = phases[-1].model
-    state = named_variables(model, model.optimizer)
+    state = named_variables(phases[-1].model, phases[-1].model.optimizer)
     for phase in phases[:-1]:
         own = named_variables(phase.model, phase.model.optimizer)
         for name, variable in own.items():
@@ -343,28 +331,23 @@ def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:
 
 
 def _sinks(
-    config: PretrainConfig, folder: PretrainingFolder, parts: Parts, step: int, log: Log
+    config: PretrainConfig, folder: PretrainingFolder, last: Phase, step: int, log: Log
 ) -> tuple[sinks.Sink, ...]:
     # The warnings apply to the last phase only.
-    last_phase = parts.phases[-1]
-    begin = config.run.num_train_steps - last_phase.steps
-    metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=step)
+    begin = config.run.num_train_steps - last.steps
     return (
-        metrics,
+        sinks.MetricsLog(folder.path / layout.METRICS, first_step=step),
         sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD),
         report.HealthWarnings(
             config.sampled_rate,
             lambda text: log(f"warning: {text}"),
-            min_steps=begin + min(5000, last_phase.steps // 2),
+            min_steps=begin + min(5000, last.steps // 2),
         ),
     )
 
 
 def train(run: Run) -> str | None:
-    """Trains to the last step, counted over all phases.
-
-    Returns the name of the signal that stopped training after a checkpoint, or None.
-    """
+    """Trains to the last step; returns the signal that stopped it, or None."""
     for phase, first_step, last_step in remaining(run.phases, run.first_step):
         if len(run.phases) > 1:
             run.log(f"phase {phase.name}: steps {first_step + 1:,} to {last_step:,}")
@@ -409,14 +392,21 @@ def finish(run: Run) -> None:
     """Evaluates the model and saves models, model card, curves and samples."""
     for phase in run.phases:
         phase.release()
-    folder = run.folder
-    scores, baselines = _held_out_scores(run)
+    folder, scores, baselines = run.folder, {}, {}
+    if run.held_out is None:
+        run.log("no held-out records: nothing to evaluate on")
+    else:
+        logs = run.model.evaluate(run.held_out, verbose=0, return_dict=True)
+        scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
+        mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
+        batches = run.held_out.as_numpy_iterator()
+        baselines = trivial_scores(run.data.token_counts, batches, scores, mask_id)
+        run.log(report.held_out_table(report.held_out_rows(scores, baselines)))
     if not run.is_chief:
         return
-    # A callback may have stopped the run before its last step. Only the chief has
-    # checkpoints.
-    last_step = run.store.steps()[-1]
     if scores:
+        # A callback may have stopped the run before its last step.
+        last_step = run.store.steps()[-1]
         numbers = {f"{sinks.EVAL_PREFIX}{name}": x for name, x in scores.items()}
         numbers |= {f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()}
         metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=last_step)
@@ -437,18 +427,9 @@ def finish(run: Run) -> None:
         files.write_text(folder.path / layout.SAMPLES, sample)
         run.log("held-out text with predictions (all of it in samples.txt):\n")
         run.log("\n".join(sample.splitlines()[:14]))
-    run.log(report.next_steps(folder))
-
-
-def _held_out_scores(run: Run) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns scores and trivial baselines of held-out text, each {} without it."""
-    if run.held_out is None:
-        run.log("no held-out records: nothing to evaluate on")
-        return {}, {}
-    logs = run.model.evaluate(run.held_out, verbose=0, return_dict=True)
-    scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
-    mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
-    batches = run.held_out.as_numpy_iterator()
-    baselines = trivial_scores(run.data.token_counts, batches, scores, mask_id)
-    run.log(report.held_out_table(report.held_out_rows(scores, baselines)))
-    return scores, baselines
+    run.log(
+        f"\n{folder.path} holds {', '.join(folder.outputs())}. Next:\n"
+        "  python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg "
+        f"--encoder={folder.model_path('encoder')}\n"
+        f"  tensorboard --logdir={folder.path / layout.TENSORBOARD}"
+    )

@@ -18,45 +18,42 @@ def text_sample(
 ) -> str:
     """Renders rows of the first batch: original, corrupted and predicted tokens."""
     batch = next(iter(dataset))
-    tensors = {"original_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
+    tensors = {"original_ids": batch["input_ids"]}
     tensors |= model.examine(batch, seed=tf.constant([0, 0]))
     arrays = {name: value.numpy() for name, value in tensors.items()}
-    tokens = np.array(tokens, dtype=object)
-    texts = []
-    for number in range(min(_ROWS, len(arrays["input_mask"]))):
-        real = arrays["input_mask"][number] > 0
+    tokens, texts = np.array(tokens, dtype=object), []
+    for number, real in enumerate(batch["input_mask"].numpy()[:_ROWS] > 0):
         row = {name: values[number][real] for name, values in arrays.items()}
-        if real.any() and "replaced_probability" in row:
-            texts.append(
-                verdict_table(
-                    tokens[row["original_ids"]],
-                    tokens[row["corrupted_ids"]],
-                    probabilities=row["replaced_probability"],
-                    is_masked=row["is_masked"],
-                )
-            )
-        elif real.any():
+        if not real.any():
+            continue
+        if "replaced_probability" not in row:
             texts.append(_predictions(tokens, row))
+            continue
+        text = verdict_table(
+            tokens[row["original_ids"]],
+            tokens[row["corrupted_ids"]],
+            probabilities=row["replaced_probability"],
+            is_masked=row["is_masked"],
+        )
+        texts.append(text)
     return "\n\n\n".join(texts) + "\n"
 
 
 def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
     """Renders masked tokens as [original > sampled > predicted].
 
-    Other tokens appear as {original > predicted} if the prediction is wrong. A masked
-    LM has no third token, and some objectives predict masked positions only.
+    Other tokens appear as {original > predicted} if the prediction is wrong.
     """
-    original, sampled = row["original_ids"], row["corrupted_ids"]
-    masked, everywhere = row["is_masked"], row.get("predicted_ids")
-    columns = [original, sampled]
-    if everywhere is not None or "predicted_masked_ids" in row:
-        predicted = row["predicted_masked_ids"] if everywhere is None else everywhere
+    columns = [row["original_ids"], row["corrupted_ids"]]
+    # Some objectives predict masked positions only; a masked LM has no third column.
+    predicted = row.get("predicted_ids", row.get("predicted_masked_ids"))
+    if predicted is not None:
         columns.append(predicted)
-    texts = list(tokens[original])
+    texts = list(tokens[row["original_ids"]])
     for index, ids in enumerate(zip(*columns, strict=True)):
-        if masked[index]:
+        if row["is_masked"][index]:
             texts[index] = f"[{' > '.join(tokens[list(ids)])}]"
-        elif everywhere is not None and ids[0] != ids[-1]:
+        elif "predicted_ids" in row and ids[0] != ids[-1]:
             texts[index] = f"{{{tokens[ids[0]]} > {tokens[ids[-1]]}}}"
     return textwrap.fill(" ".join(texts), 88, break_on_hyphens=False)
 
@@ -89,11 +86,8 @@ def verdict_table(
 
     Each token is a column. ``masked`` marks the positions filled by the generator.
     ``sampled`` shows sampled tokens that differ from the original, and = for equal
-    ones. The last row is P(replaced) in %, after a mark: + found, - missed, ! false
-    alarm, none for a real token predicted as real.
-
-    All sequences have one entry per token. ``width`` is the number of columns to fill,
-    without the row names. The lines end in a summary.
+    ones. The last row is P(replaced) in %, after the mark of ``VERDICTS``. ``width`` is
+    the number of columns to fill, without the row names.
     """
     names = ("original", "masked", "sampled", "P(replaced) %")
     columns, counts = [], collections.Counter()

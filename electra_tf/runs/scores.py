@@ -1,14 +1,12 @@
 """Token scores of a pretrained model, without training.
 
-A higher score means that the token fits better:
-
 * ``detection``: log P(original), from one pass of a discriminator;
 * ``energy``: the negative energy, Electric's pseudo-log-likelihood (Clark et al.,
   2020b, section 3), from one pass;
 * ``masked_lm``: log p of the token with only this token masked (Salazar et al., 2020),
   from one pass per token.
 
-Letters: B rows, S tokens, V vocabulary.
+Letters: B rows, S tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,11 +33,7 @@ _CLASSES = {
 
 
 def load(config: ScoreConfig, log: Log) -> tuple[str, keras.Model, WordPiece]:
-    """Returns the method ("auto" follows the run's objective), model and tokenizer.
-
-    Raises ValueError if the model does not support it or has another vocabulary,
-    OSError if the model is missing.
-    """
+    """Returns the method ("auto" follows the run's objective), model and tokenizer."""
     folder, method = PretrainingFolder(named(config.model)), config.method
     folder.reject_fine_tuned("give the pretraining run it started from.")
     tokenizer = folder.tokenizer(log)
@@ -49,8 +43,8 @@ def load(config: ScoreConfig, log: Log) -> tuple[str, keras.Model, WordPiece]:
     path = folder.model_path(name)
     if not path.is_file():
         raise FileNotFoundError(
-            f"{folder.path} has no {path.name}, which --method={method} needs: name "
-            "the folder of a finished run or of an import, or choose another --method."
+            f"{folder.path} has no {path.name}, which --method={method} needs: name a "
+            "finished run or an import, or choose another --method."
         )
     model = folder.load(name, keras.Model)
     for kind, cls in _CLASSES.items():
@@ -72,18 +66,14 @@ def token_scores(
     batch_size: int = 64,
     log: Log = lambda line: None,
 ) -> list[np.ndarray]:
-    """Computes float32 scores of all tokens of each text; higher is better.
-
-    Raises ValueError if a text is empty or exceeds the model's maximum length.
-    """
-    vocabulary = tokenizer.vocabulary
-    most = model.encoder.embeddings.max_positions
-    rows = []
+    """Computes float32 scores of all tokens of each text; higher is better."""
+    vocabulary, rows = tokenizer.vocabulary, []
+    most = model.encoder.embeddings.max_positions - 2
     for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
-        if not 0 < len(ids) <= most - 2:
+        if not 0 < len(ids) <= most:
             raise UserError(
-                f"{text[:60]!r} has {len(ids)} tokens, and the model takes from 1 to "
-                f"{most - 2}."
+                f"{text[:60]!r} has {len(ids)} tokens; the model takes from 1 to "
+                f"{most}."
             )
         rows.append((vocabulary.cls_id, *ids, vocabulary.sep_id))
     # Each row once: in different batches its scores differ by rounding, which would
@@ -105,17 +95,13 @@ def row_scores(
     batch_size: int = 64,
     log: Log = lambda line: None,
 ) -> list[np.ndarray]:
-    """Computes ``token_scores`` of token ids; [CLS] and [SEP] get no score.
-
-    Row lengths are not checked.
-    """
+    """Computes ``token_scores`` of token ids; [CLS] and [SEP] get no score."""
+    # A row and its scored token (masked LM), or None for all.
+    queries = [(row, None) for row in range(len(rows))]
     if method == "masked_lm":
-        # One row per scored token.
         queries = [
             (row, at) for row, ids in enumerate(rows) for at in range(1, len(ids) - 1)
         ]
-    else:
-        queries = [(row, None) for row in range(len(rows))]
     # Rows of similar length share a batch.
     queries.sort(key=lambda each: len(rows[each[0]]))
     score = _scorer(method, model, vocabulary.mask_id)
@@ -123,22 +109,21 @@ def row_scores(
     progress = cli.Progress(len(queries), unit="row", log=log)
     for start in range(0, len(queries), batch_size):
         part = queries[start : start + batch_size]
-        length = max(len(rows[row]) for row, _ in part)
-        ids = np.full([len(part), length], vocabulary.pad_id, np.int32)
-        mask = np.zeros_like(ids)
-        for number, (row, _) in enumerate(part):
-            ids[number, : len(rows[row])] = rows[row]
-            mask[number, : len(rows[row])] = 1
+        ids = keras.utils.pad_sequences(
+            [rows[row] for row, _ in part], padding="post", value=vocabulary.pad_id
+        )
+        lengths = np.array([[len(rows[row])] for row, _ in part])
+        mask = (np.arange(ids.shape[1]) < lengths).astype(np.int32)
         inputs = derive_inputs(tf.constant(ids), tf.constant(mask), vocabulary.sep_id)
         if method == "masked_lm":
             at = np.array([[position] for _, position in part], np.int32)
             inputs["masked_lm_positions"] = tf.constant(at)
         values = score(inputs).numpy()
-        for number, (row, position) in enumerate(part):
+        for (row, position), own in zip(part, values, strict=True):
             if position is None:
-                scores[row][:] = values[number, 1 : len(rows[row]) - 1]
+                scores[row][:] = own[1 : len(rows[row]) - 1]
             else:
-                scores[row][position - 1] = values[number, 0]
+                scores[row][position - 1] = own[0]
         progress.update(start + len(part), method)
     return scores
 
@@ -146,6 +131,7 @@ def row_scores(
 def _scorer(method: str, model: keras.Model, mask_id: int) -> Callable:
     """Returns the traced function of a method: inputs to scores [B, S] or [B, 1]."""
 
+    @tf.function(reduce_retracing=True)
     def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         if method == "detection":
             return tf.math.log_sigmoid(-model(inputs))
@@ -157,4 +143,4 @@ def _scorer(method: str, model: keras.Model, mask_id: int) -> Callable:
         original = tf.gather(ids, at, batch_dims=1)
         return tf.gather(tf.nn.log_softmax(model(shown)), original, batch_dims=2)
 
-    return tf.function(score, reduce_retracing=True)
+    return score

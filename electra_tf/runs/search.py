@@ -1,8 +1,7 @@
 """Hyperparameter search: sequential trials, stored in ``search.json``.
 
 Optuna proposes the values (tree-structured Parzen estimator, Bergstra et al., 2011). A
-proposal depends only on seed, number and earlier trials, so that a resumed search gives
-the same proposals.
+proposal depends on seed, number and earlier trials, so a resumed search repeats it.
 """
 
 import dataclasses
@@ -22,17 +21,12 @@ from electra_tf.tasks.metrics import rank
 
 # Number of random trials before the estimator proposes values.
 _AT_RANDOM = 6
-_TRIAL = {"values": dict[str, float], "failure": str, "seconds": float}
-_STORED = {"metric": str, "trials": [_TRIAL | {"score": float | None}]}
 
 
 def require() -> None:
     """Raises ValueError if Optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
-        raise UserError(
-            "--search needs the package optuna: pip install optuna (or 'electra_tf"
-            "[search]', or -r requirements-search.txt), or leave out --search."
-        )
+        raise UserError("--search needs the package optuna: pip install optuna.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,14 +77,16 @@ class Search:
             done.append(dataclasses.replace(trial, seconds=took))
             self._write(done)
             progress.move(len(done))
-            self.log(f"{self._line(done)}  {progress.line()}")
+            text = "  ".join(f"{name} {x:.3g}" for name, x in trial.values.items())
+            self.log(
+                f"trial {number}  {text}  {self.metric} {trial.score:.2f}  best "
+                f"{done[self.best(done)].score:.2f}"
+                f"{'  failed' if trial.failure else ''}  {progress.line()}"
+            )
         return done
 
     def best(self, done: Sequence[Trial]) -> int:
-        """Returns the number of the best trial, the first one of equal scores.
-
-        Scores that are not finite rank last.
-        """
+        """Returns the number of the first best trial; scores not finite rank last."""
         better = self.greater_is_better
         ranks = [rank(trial.score, greater_is_better=better) for trial in done]
         return ranks.index(max(ranks))
@@ -101,19 +97,21 @@ class Search:
         if not done and not outside:
             return {axis.name: self.first[axis.name] for axis in self.axes}
         if not done:
-            self.log(
-                f"search: the value of {', '.join(outside)} is outside of its range, "
-                "so the first trial is a random one"
-            )
+            names = ", ".join(outside)
+            self.log(f"search: the value of {names} is outside of its range: not tried")
         # Optional, and slow to import.
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        direction = "maximize" if self.greater_is_better else "minimize"
-        study = optuna.create_study(direction=direction)
+        study = optuna.create_study(
+            direction="maximize" if self.greater_is_better else "minimize",
+            sampler=optuna.samplers.TPESampler(
+                seed=(self.seed + len(done)) % 2**31, n_startup_trials=_AT_RANDOM
+            ),
+        )
         ways = {axis.name: _distribution(axis) for axis in self.axes}
-        for trial in done:
-            values = dict(trial.values)
+        tried = [dict(trial.values) for trial in done]
+        for trial, values in zip(done, tried, strict=True):
             # The trial may lie outside of the current ranges. Optuna rejects scores
             # that are not finite.
             fits = all(axis.has(values[axis.name]) for axis in self.axes)
@@ -123,38 +121,34 @@ class Search:
                         params=values, distributions=ways, value=trial.score
                     )
                 )
-        study.sampler = optuna.samplers.TPESampler(
-            seed=(self.seed + len(done)) % 2**31, n_startup_trials=_AT_RANDOM
-        )
         # Repeated values give the same score.
-        known = [dict(trial.values) for trial in done]
         for _ in range(100):
-            if (values := dict(study.ask(ways).params)) not in known:
+            if (values := dict(study.ask(ways).params)) not in tried:
                 return values
         return None
 
     def read(self) -> list[Trial]:
-        """Returns the finished trials.
-
-        Raises ValueError if search.json is damaged or belongs to another search.
-        """
         path = self.folder / SEARCHED
         if not path.exists():
             return []
-        stored = files.read_json(path, shape=_STORED)
-        trials = []
-        for row in stored["trials"]:
-            # A score that is not finite is null.
-            score = math.nan if row.get("score") is None else row["score"]
-            shape = {axis.name: float for axis in self.axes}
-            files.check_shape(row["values"], shape, f"{path} is damaged: values")
-            trials.append(Trial(row["values"], score, row["failure"], row["seconds"]))
+        axes = {axis.name: float for axis in self.axes}
+        row = {"values": axes, "score": float | None, "failure": str, "seconds": float}
+        stored = files.read_json(path, shape={"metric": str, "trials": [row]})
         if stored["metric"] != self.metric:
             raise UserError(
                 f"{path} is of another search, for the best {stored['metric']}: set "
                 "--output_dir to another folder, or pass --overwrite to replace it."
             )
-        return trials
+        return [
+            Trial(
+                row["values"],
+                # A score that is not finite is null.
+                math.nan if row.get("score") is None else row["score"],
+                row["failure"],
+                row["seconds"],
+            )
+            for row in stored["trials"]
+        ]
 
     def _write(self, done: Sequence[Trial]) -> None:
         best = self.best(done)
@@ -172,15 +166,6 @@ class Search:
                     for number, trial in enumerate(done)
                 ],
             },
-        )
-
-    def _line(self, done: Sequence[Trial]) -> str:
-        trial, best = done[-1], done[self.best(done)]
-        values = (f"{name} {value:.3g}" for name, value in trial.values.items())
-        failed = "  failed" if trial.failure else ""
-        return (
-            f"trial {len(done) - 1}  {'  '.join(values)}  {self.metric} "
-            f"{trial.score:.2f}  best {best.score:.2f}{failed}"
         )
 
 

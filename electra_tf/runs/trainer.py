@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,31 +22,23 @@ from electra_tf.training.callbacks import GracefulStop, StepCallback
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 
 
+@dataclasses.dataclass(eq=False)
 class Trainer:
-    """A compiled model and its training rows, shared by all seeds.
+    """A compiled model and its training rows; seeds share the traced functions.
 
-    Seeds reuse the traced functions: ``reset`` restores the initial state. ``model`` is
-    compiled with an ``electra_tf.training.AdamW``. ``total_steps`` are the updates per
-    seed. ``start_head`` initializes the head from the encoder, in place of random
-    weights.
+    ``start_head`` initializes the head from the encoder, in place of random weights.
     """
 
-    def __init__(
-        self,
-        model: TaskModel,
-        rows: Rows,
-        order: TrainingOrder,
-        *,
-        total_steps: int,
-        random_encoder: bool = False,
-        start_head: Callable[[TaskModel], None] | None = None,
-    ):
-        self.model = model
-        self.rows = rows
-        self.order = order
-        self.total_steps = total_steps
-        self._random_encoder = random_encoder
-        self._start_head = start_head
+    model: TaskModel
+    rows: Rows
+    order: TrainingOrder
+    _: dataclasses.KW_ONLY
+    total_steps: int  # Updates per seed.
+    random_encoder: bool = False
+    start_head: Callable[[TaskModel], None] | None = None
+
+    def __post_init__(self) -> None:
+        model = self.model
         # The same for all seeds, unless the encoder is random.
         self._head: list[np.ndarray] = []
         self._pretrained = model.encoder.get_weights()
@@ -55,25 +48,23 @@ class Trainer:
         self._unused = [variable.numpy() for variable in model.optimizer.variables]
 
     def reset(self, seed: int) -> None:
-        """Restores the initial state of a run with this seed."""
-        encoder = self.model.encoder
+        model, encoder = self.model, self.model.encoder
         encoder.set_weights(self._pretrained)
-        if self._random_encoder or encoder.lora_rank:
-            fresh = self.model.fresh(seed).encoder
-            pairs = zip(encoder.weights, fresh.weights, strict=True)
-            for own, new in pairs:
-                if self._random_encoder or own.trainable:
+        if self.random_encoder or encoder.lora_rank:
+            fresh = model.fresh(seed).encoder
+            for own, new in zip(encoder.weights, fresh.weights, strict=True):
+                if self.random_encoder or own.trainable:
                     own.assign(new)
-        self.model.head.set_weights(self.model.new_head_weights(seed))
-        if self._start_head is not None:
-            if self._random_encoder or not self._head:
-                self._start_head(self.model)
-                self._head = self.model.head.get_weights()
-            self.model.head.set_weights(self._head)
-        slots = zip(self.model.optimizer.variables, self._unused, strict=True)
+        model.head.set_weights(model.new_head_weights(seed))
+        if self.start_head is not None:
+            if self.random_encoder or not self._head:
+                self.start_head(model)
+                self._head = model.head.get_weights()
+            model.head.set_weights(self._head)
+        slots = zip(model.optimizer.variables, self._unused, strict=True)
         for variable, value in slots:
             variable.assign(value)
-        self.model.reset_seed(seed)
+        model.reset_seed(seed)
 
     def train(
         self,
@@ -110,41 +101,27 @@ class Trainer:
             watch.restore_best()
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Watch(StepCallback):
     """Keras callback that logs, evaluates, saves checkpoints and stops early.
 
-    One callback serves all seeds of a ``Trainer``, one after the other. Its state is
-    part of the checkpoints, so that a resumed run keeps its best epoch.
-
-    Args:
-        record: receives rows of metrics.jsonl; ``loss`` is the mean of the epoch so
-            far.
-        evaluate: returns the main score and all scores by name, after every epoch.
-            Other callbacks get the scores with the prefix ``val_``.
-        patience: epochs without improvement before stopping; 0: never.
-        callbacks: factories of further Keras callbacks, called for each seed.
+    It serves all seeds of a ``Trainer``, one after the other. Its state is part of the
+    checkpoints. Other callbacks get the scores with the prefix ``val_``.
     """
 
-    def __init__(
-        self,
-        *,
-        log: Log,
-        record: Callable[[Mapping[str, Any]], None],
-        log_steps: int,
-        evaluate: Callable[[], tuple[float, dict[str, float]]] | None = None,
-        greater_is_better: bool = True,
-        patience: int = 0,
-        keep_best: bool = False,
-        callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = (),
-    ):
-        super().__init__(log_steps)
-        self.callbacks = callbacks
-        self._log = log
-        self._record = record
-        self._evaluate = evaluate
-        self._greater_is_better = greater_is_better
-        self._patience = patience
-        self._keep_best = keep_best
+    log: Log
+    record: Callable[[Mapping[str, Any]], None]  # Receives rows of metrics.jsonl.
+    log_steps: int
+    # Returns the main score and all scores by name, after every epoch.
+    evaluate: Callable[[], tuple[float, dict[str, float]]] | None = None
+    greater_is_better: bool = True
+    patience: int = 0  # Epochs without improvement before stopping; 0: never.
+    keep_best: bool = False
+    # Factories of further Keras callbacks, called for each seed.
+    callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = ()
+
+    def __post_init__(self) -> None:
+        super().__init__(self.log_steps)
 
     def begin(
         self,
@@ -155,33 +132,31 @@ class Watch(StepCallback):
     ) -> None:
         """Starts a seed, or restores its last finished epoch from ``folder``."""
         model = trainer.model
-        self._seed, self._stop = seed, stop
-        self._total = trainer.total_steps
+        self._seed, self._stop, self._total = seed, stop, trainer.total_steps
         self.steps_per_epoch = min(trainer.order.steps_per_pass, self._total)
-        self._weights = model.weights
         self._waited = tf.Variable(0, dtype=tf.int64)
         self._best = tf.Variable(math.nan, dtype=tf.float64)
-        self._best_weights: list[tf.Variable] = []
-        if self._keep_best:
-            self._best_weights = [tf.Variable(w.numpy()) for w in self._weights]
+        # Pairs of a weight and its value in the best epoch.
+        weights = model.weights if self.keep_best else ()
+        self._kept = [(weight, tf.Variable(weight.numpy())) for weight in weights]
         self._store, self.step = None, 0
         if folder is not None:
             state = named_variables(model, model.optimizer)
             state |= {"watch/waited": self._waited, "watch/best": self._best}
-            for number, weight in enumerate(self._best_weights):
-                state[f"watch/weights/{number}"] = weight
+            for number, (_, kept) in enumerate(self._kept):
+                state[f"watch/weights/{number}"] = kept
             # Keeps two, so that a damaged file does not cost the whole seed.
             self._store = CheckpointStore(
-                folder.state(seed), state, keep=2, log=self._log
+                folder.state(seed), state, keep=2, log=self.log
             )
             self.step = self._store.restore_latest() or 0
             # Rows after the checkpoint are recorded again.
             folder.forget(seed, self.step, self.epoch)
             if self.step:
-                self._log(f"seed {seed}  resuming after step {self.step}")
+                self.log(f"seed {seed}  resuming after step {self.step}")
         self._first = self.step + 1
         self._progress = cli.Progress(
-            self._total, done=self.step, log=self._log, seconds=0
+            self._total, done=self.step, log=self.log, seconds=0
         )
 
     @property
@@ -191,19 +166,24 @@ class Watch(StepCallback):
 
     @property
     def epochs(self) -> int:
-        """Number of epochs in all; the last one may be shorter."""
         return math.ceil(self._total / self.steps_per_epoch)
 
     @property
     def is_done(self) -> bool:
-        """True if training is complete or stopped early."""
-        waited = int(self._waited.numpy())
-        return self.step == self._total or 0 < self._patience <= waited
+        return self.step == self._total or self._is_out_of_patience
+
+    @property
+    def _is_out_of_patience(self) -> bool:
+        return 0 < self.patience <= int(self._waited.numpy())
 
     def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
-        """Logs the loss; stops at the last step or after a signal."""
         if self.is_due(previous, step) or step == self._total:
-            self._report(float(logs["loss"]))
+            loss = self._finite(logs["loss"])
+            rate = float(self.model.optimizer.learning_rate)
+            values = {"loss": loss, "learning_rate": rate}
+            self.record({"seed": self._seed, "step": step, **values})
+            text = f"seed {self._seed}  loss (mean of this epoch) {loss:.4f}"
+            self._progress.update(step, text)
         elif step == self._first:
             # Starts timing after compilation.
             self._progress.update(step, f"seed {self._seed}")
@@ -211,30 +191,24 @@ class Watch(StepCallback):
             # The last epoch may be shorter than Keras expects.
             self.model.stop_training = True
 
-    def _report(self, loss: float) -> None:
-        self._check(loss)
-        rate = float(self.model.optimizer.learning_rate)
-        at = {"seed": self._seed, "step": self.step}
-        self._record(at | {"loss": loss, "learning_rate": rate})
-        text = f"seed {self._seed}  loss (mean of this epoch) {loss:.4f}"
-        self._progress.update(self.step, text)
-
-    def _check(self, loss: float) -> None:
+    def _finite(self, loss: Any) -> float:
+        loss = float(loss)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at step {self.step}")
+        return loss
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         """Evaluates and checkpoints, unless a signal ended the epoch early."""
         if self.step != min((epoch + 1) * self.steps_per_epoch, self._total):
             return
-        self._check(logs["loss"])
-        if self._evaluate is not None:
-            main, scores = self._evaluate()
+        loss = self._finite(logs["loss"])
+        if self.evaluate is not None:
+            main, scores = self.evaluate()
             at = {"seed": self._seed, "epoch": epoch + 1, "step": self.step}
-            self._record({**at, **scores})
-            self._log(
-                f"seed {self._seed}  epoch {epoch + 1}/{self.epochs}  loss "
-                f"{logs['loss']:.4f}  held-out {brief(scores)}"
+            self.record({**at, **scores})
+            self.log(
+                f"seed {self._seed}  epoch {epoch + 1}/{self.epochs}  loss {loss:.4f}  "
+                f"held-out {brief(scores)}"
             )
             logs |= {f"val_{name}": value for name, value in scores.items()}
             self._compare(epoch + 1, main)
@@ -244,22 +218,20 @@ class Watch(StepCallback):
             self.model.stop_training = True
 
     def _compare(self, epoch: int, main: float) -> None:
-        """Keeps the weights if they are the best so far."""
-        better, best = self._greater_is_better, float(self._best.numpy())
+        better, best = self.greater_is_better, float(self._best.numpy())
         ranks = [rank(score, greater_is_better=better) for score in (main, best)]
         if epoch == 1 or ranks[0] > ranks[1]:
             self._best.assign(main)
             self._waited.assign(0)
-            for kept, weight in zip(self._best_weights, self._weights, strict=False):
+            for weight, kept in self._kept:
                 kept.assign(weight.numpy())
             return
         self._waited.assign_add(1)
-        if 0 < self._patience <= int(self._waited.numpy()):
-            self._log(f"seed {self._seed}  stopped early, best {best:.2f}")
+        if self._is_out_of_patience:
+            self.log(f"seed {self._seed}  stopped early, best {best:.2f}")
 
     def restore_best(self) -> None:
-        """Restores the best weights into the model, if they are kept."""
-        for kept, weight in zip(self._best_weights, self._weights, strict=False):
+        for weight, kept in self._kept:
             weight.assign(kept.numpy())
 
 

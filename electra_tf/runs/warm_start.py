@@ -1,9 +1,4 @@
-"""Initial weights from a run, an imported model, a generator or token counts.
-
-``--init_from`` also provides vocabulary, casing, sizes and the recipe, unless flags set
-them. Vocabulary, casing and sizes must match it; this is checked before records are
-built.
-"""
+"""Initial weights from a run, an imported model, a generator or token counts."""
 
 import itertools
 from pathlib import Path
@@ -21,14 +16,8 @@ from electra_tf.data.prepared import PretrainingData
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.folders.pretraining import (
-    CHECKPOINTS,
-    MODELS,
-    RECIPE,
-    VOCABULARY,
-    PretrainingFolder,
-    named,
-)
+from electra_tf.folders import pretraining as layout
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.base import learned_weights
@@ -48,27 +37,27 @@ _RECIPE = (
     *("weight_decay", "adam_bias_correction", "dropout", "attention_dropout"),
     "mask_rate",
 )
-# Prefixes of the main network beside a generator and alone, which are equivalent.
-_MAIN = ("model/discriminator/", "model/encoder/")
-_ALIASES = dict(zip(_MAIN, reversed(_MAIN), strict=True))
-# A generator's own tables start from tables that were shared, and so does the LayerNorm
-# of a discriminator that adds deltas to them.
-_ALIASES["model/generator_embeddings/"] = "model/embeddings/"
-_ALIASES["model/discriminator_embeddings/layer_norm_"] = "model/embeddings/layer_norm_"
+_ALIASES = {
+    # The main network beside a generator and alone.
+    "model/discriminator/": "model/encoder/",
+    "model/encoder/": "model/discriminator/",
+    # Tables and LayerNorm that were shared.
+    "model/generator_embeddings/": "model/embeddings/",
+    "model/discriminator_embeddings/layer_norm_": "model/embeddings/layer_norm_",
+}
 _GENERATOR = ("model/generator/", "model/generator_embeddings/")
 
 
 def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
-    """Returns the config with vocabulary, casing, sizes and recipe of ``--init_from``.
+    """Completes the flags by those of ``--init_from``: vocabulary, sizes, recipe.
 
-    Flags that the user has given stay; ``check`` compares sizes and casing.
+    Flags that were given stay, as does the casing of given records.
     """
     if not config.run.init_from:
         return config
     homes = [_home(config.run.init_from)]
     homes[0].reject_fine_tuned(
-        "convert its encoder first (python -m electra_tf convert --only=discriminator) "
-        "and set --init_from to the result."
+        "convert its encoder first (python -m electra_tf convert --only=discriminator)."
     )
     if not config.run.overwrite:
         # A resumed run does not need the other run.
@@ -101,7 +90,7 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
         flags = " ".join(_remedy(name, value) for name, value in taken.items())
         log(f"--init_from={config.run.init_from} sets {flags}")
     if not (config.data.vocab_file or config.data.records):
-        paths = [each.path / VOCABULARY for each in homes]
+        paths = [each.path / layout.VOCABULARY for each in homes]
         if path := next(filter(Path.is_file, paths), None):
             taken["vocab_file"] = str(path)
     return fields.from_flat(here | taken, PretrainConfig)
@@ -125,44 +114,41 @@ def _same_generator(config: PretrainConfig, home: PretrainingFolder) -> bool:
 def _home(init_from: str) -> PretrainingFolder:
     """Returns the folder of a run, given the folder or one of its checkpoints."""
     path = named(init_from)
-    for folder in (path, path.parent):
-        if folder.name == CHECKPOINTS:
-            return PretrainingFolder(folder.parent)
-    return PretrainingFolder(path)
+    inside = [each for each in (path, path.parent) if each.name == layout.CHECKPOINTS]
+    return PretrainingFolder(inside[0].parent if inside else path)
 
 
 def copy_recipe(config: PretrainConfig, folder: PretrainingFolder) -> None:
     """Copies the fine-tuning recipe of ``--init_from`` into the folder of the run."""
     if config.run.init_from:
-        source = _home(config.run.init_from).path / RECIPE
-        if source.is_file() and not (folder.path / RECIPE).exists():
-            files.write_text(folder.path / RECIPE, source.read_text("utf-8"))
+        source = _home(config.run.init_from).path / layout.RECIPE
+        if source.is_file() and not (folder.path / layout.RECIPE).exists():
+            files.write_text(folder.path / layout.RECIPE, source.read_text("utf-8"))
 
 
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     """Checks the initial weights of a run, and its settings against ``--init_from``.
 
-    Without ``data``, settings that depend on records are not compared. Raises
-    ValueError if sizes, vocabulary or casing differ or the weights must be converted
-    first, OSError if there are no weights.
+    Without ``data``, settings that depend on records are not compared.
     """
     run = PretrainingFolder(Path(config.run.model_dir))
     # A resumed run does not need the other run.
     starts_anew = config.run.overwrite or not run.has_checkpoint()
+    init_from = config.run.init_from
     if starts_anew and config.training.generator_init_from:
         _generator_file(named(config.training.generator_init_from))
-    if not config.run.init_from:
+    if not init_from:
         return
+    folder = _home(init_from)
     if starts_anew:
-        _check_weights(config.run.init_from)
-    folder = _home(config.run.init_from)
-    loses_deltas = folder.flags.get("sharing") == "gdes" and folder.has_checkpoint()
-    if starts_anew and loses_deltas and config.generator.sharing != "gdes":
-        raise UserError(
-            f"--init_from={config.run.init_from}: its discriminator reads the sum of "
-            "tables and deltas (--sharing=gdes), which a checkpoint does not hold. Add "
-            "--sharing=gdes, or start from a folder with its encoder.keras alone."
-        )
+        _check_weights(init_from)
+        loses_deltas = folder.flags.get("sharing") == "gdes" and folder.has_checkpoint()
+        if loses_deltas and config.generator.sharing != "gdes":
+            raise UserError(
+                f"--init_from={init_from}: its discriminator reads sums of tables and "
+                "deltas (--sharing=gdes); a checkpoint does not hold these sums. Add "
+                "--sharing=gdes, or start from a folder with its encoder.keras alone."
+            )
     here, ours = fields.to_flat(config), None
     if data is not None:
         here |= {name: getattr(data, name) for name in CASING}
@@ -176,35 +162,31 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     flags = _differences(there, here, _same_generator(config, folder))
     differences = [f"{n} is {there[n]} there and {here[n]} here" for n in flags]
     remedies = [_remedy(name, there[name]) for name in flags]
-    theirs = folder.vocabulary()
-    if theirs:
+    if theirs := folder.vocabulary():
         folder.check_hash(theirs)
-    if ours and theirs and theirs.sha256 != ours.sha256:
-        differences.append("the vocabularies differ")
-        path = folder.path / VOCABULARY
-        remedies.append(f"--vocab_file={path} (and records built with it)")
+        if ours and theirs.sha256 != ours.sha256:
+            differences.append("the vocabularies differ")
+            path = folder.path / layout.VOCABULARY
+            remedies.append(f"--vocab_file={path} (and records built with it)")
     if differences:
         hint = _ANOTHER_GENERATOR if {*flags} & _GENERATOR_SIZES.keys() else ""
         raise UserError(
-            f"--init_from={config.run.init_from} does not fit this run: "
-            f"{'; '.join(differences)}. Pass {' '.join(remedies)}.{hint}"
+            f"--init_from={init_from} does not fit this run: {'; '.join(differences)}. "
+            f"Pass {' '.join(remedies)}.{hint}"
         )
 
 
 def _check_weights(init_from: str) -> None:
-    """Raises an error early if ``load`` would find no weights."""
     path = named(init_from)
-    patterns = ("*.index", f"{CHECKPOINTS}/*.index")
+    patterns = ("*.index", f"{layout.CHECKPOINTS}/*.index")
     index = path.with_name(f"{path.name.removesuffix('.index')}.index")
-    if index.is_file() or any(any(path.glob(pattern)) for pattern in patterns):
-        return
-    if any(map(PretrainingFolder(path).has_model, MODELS)):
+    has_checkpoint = index.is_file() or any(any(path.glob(x)) for x in patterns)
+    if has_checkpoint or any(map(PretrainingFolder(path).has_model, layout.MODELS)):
         return
     if any((path / name).is_file() for name in models.HUGGING_FACE_FILES):
         raise UserError(
             f"--init_from={init_from} holds weights of Hugging Face: convert them "
-            f"first (python -m electra_tf convert --from={init_from} --to=imported) "
-            "and start from the result."
+            f"first (python -m electra_tf convert --from={init_from} --to=imported)."
         )
     raise FileNotFoundError(
         f"--init_from={init_from} has no weights: name the folder of a pretraining "
@@ -221,9 +203,7 @@ _ANOTHER_GENERATOR = (
 def _differences(
     there: dict[str, Any], here: dict[str, Any], compares_generators: bool
 ) -> list[str]:
-    """Returns the flags that must match but differ."""
-    # Accents are stripped only if text is lower-cased: for cased text one flag
-    # suffices.
+    # Accents are stripped only if text is lower-cased.
     casing = CASING if there.get("lower_case") else CASING[:1]
     common = there.keys() & here.keys()
     differ = [n for n in (*_SIZES, *casing) if n in common and there[n] != here[n]]
@@ -245,27 +225,26 @@ def initialize(
     config: PretrainConfig, model: PretrainingModel, data: PretrainingData, log: Log
 ) -> None:
     """Initializes the weights of a fresh run."""
-    if config.run.init_from:
-        loaded = load(config.run.init_from, model)
-        log(f"weights from {config.run.init_from}: {loaded}")
+    init_from, source = config.run.init_from, config.training.generator_init_from
+    if init_from:
+        loaded = load(init_from, model)
+        log(f"weights from {init_from}: {loaded}")
         _check_generator(config, model, loaded)
     if config.generator_kind == "unigram":
         model.generator.set_counts(data.token_counts)
-    if config.training.generator_init_from:
-        source = named(config.training.generator_init_from)
+    if source:
         tables = model.discriminator.embeddings
         # Layers do not track the variables that they borrow.
         borrowed = learned_weights(getattr(tables, "lender", tables))
         main = [*learned_weights(model.discriminator), *borrowed]
         before = [variable.numpy() for variable in main]
         _load_generator(source, model.generator, data.vocabulary)
-        same = map(np.array_equal, before, main)
-        if config.run.init_from and not all(same):
+        if init_from and not all(map(np.array_equal, before, main)):
             raise UserError(
                 f"--generator_init_from={source} replaces variables of the "
-                f"discriminator of --init_from={config.run.init_from}, which both "
-                f"networks share (--sharing={config.generator.sharing}): leave out one "
-                "of them, or add --sharing=nes or untied."
+                f"discriminator of --init_from={init_from}, which both networks share "
+                f"(--sharing={config.generator.sharing}): leave out one of them, or "
+                "add --sharing=nes or untied."
             )
         log(f"generator from {source}")
 
@@ -281,16 +260,15 @@ def _check_generator(
     own = {id(variable) for variable in learned_weights(model.generator)}
     names = {n for n, v in named_variables(model).items() if id(v) in own}
     if lacking := sorted(names.difference(loaded.restored)):
+        is_frozen = training.freeze_generator
+        fix = "--generator_init_from" if is_frozen else "--notwo_stage_copy"
         raise UserError(
-            f"--init_from={config.run.init_from} has no weights of this run's "
-            f"generator ({lacking[0]}): add --generator_init_from to freeze another "
-            "one. Two stages would copy a new one over the weights of --init_from: add "
-            "--notwo_stage_copy."
+            f"--init_from={config.run.init_from} has no weights of this run's generator"
+            f" ({lacking[0]}): add {fix}."
         )
 
 
 def _generator_file(source: Path) -> Path:
-    """Returns the file of the generator; raises UserError if it is missing."""
     file = source
     if source.is_dir():
         file = PretrainingFolder(source).model_path("generator")
@@ -303,22 +281,21 @@ def _generator_file(source: Path) -> Path:
 
 
 def _load_generator(
-    source: Path, generator: keras.Model, vocabulary: Vocabulary
+    source: str, generator: keras.Model, vocabulary: Vocabulary
 ) -> None:
-    file = _generator_file(source)
-    folder = PretrainingFolder(file.parent)
-    theirs = folder.vocabulary()
+    file = _generator_file(named(source))
+    theirs = PretrainingFolder(file.parent).vocabulary()
     if theirs and theirs.sha256 != vocabulary.sha256:
         raise UserError(
-            f"--generator_init_from={source}: the generator has another vocabulary. "
-            f"Pass --vocab_file={folder.path / VOCABULARY} and rebuild the records."
+            f"--generator_init_from={source}: the generator has another vocabulary: "
+            f"pass --vocab_file={file.parent / layout.VOCABULARY} and rebuild the "
+            "records."
         )
     loaded = models.load(file, keras.Model)
     if misfit := _misfit(file, generator, loaded):
         raise UserError(
             f"--generator_init_from={source} does not fit: {misfit}. Set "
-            "--generator_hidden_size, --generator_layers, --embedding_size and "
-            "--num_heads to its sizes."
+            "--generator_hidden_size and the other sizes to its own."
         )
     pairs = zip(learned_weights(generator), learned_weights(loaded), strict=True)
     for own, other in pairs:
@@ -331,11 +308,8 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     A folder's checkpoints take precedence over its saved models. ``generator.keras``
     and ``discriminator.keras`` are loaded with their heads, ``encoder.keras`` for the
     remaining weights. A masked LM's encoder and a discriminator can initialize each
-    other. Heads and generators of another shape keep their initial values, so that a
-    discriminator can get a larger generator.
-
-    Raises ValueError if weights do not fit, leaving ``model`` unchanged, and OSError if
-    the folder does not have weights.
+    other. Heads and generators of another shape keep their initial values. An error
+    leaves ``model`` unchanged.
     """
     path = named(init_from)
     folder = PretrainingFolder(path)
@@ -346,38 +320,36 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         name: part for name, part in model.artifacts().items() if folder.has_model(name)
     }
     if folder.has_checkpoint() or not saved:
-        place = path / CHECKPOINTS if folder.has_checkpoint() else path
+        place = path / layout.CHECKPOINTS if folder.has_checkpoint() else path
         return load_weights(place, trained, aliases=_ALIASES, optional=_optional)
-    for name, part in saved.items():
-        if not own >= {id(variable) for variable in learned_weights(part)}:
-            raise UserError(
-                f"{folder.model_path(name)} holds plain tables, but the networks of "
-                "this run share parts of theirs (--sharing=token or gdes): start from "
-                "the checkpoints of a run, or with --sharing=tied, nes, untied or all."
-            )
     values, wrong, unfit = {}, [], ()
     # The encoder comes last: the other models contain it.
     for name in sorted(saved, key="encoder".__eq__):
-        part, file = saved[name], folder.model_path(name)
-        if name == "encoder" and all(id(v) in values for v in learned_weights(part)):
+        part, file = learned_weights(saved[name]), folder.model_path(name)
+        if not own >= {id(variable) for variable in part}:
+            raise UserError(
+                f"{file} holds plain tables, but the networks of this run share parts "
+                "of theirs (--sharing=token or gdes): start from the checkpoints of a "
+                "run, or with --sharing=tied, nes, untied or all."
+            )
+        if name == "encoder" and all(id(variable) in values for variable in part):
             continue
         loaded = models.load(file, TextEncoder if name == "encoder" else keras.Model)
-        if misfit := _misfit(file, part, loaded):
+        if misfit := _misfit(file, saved[name], loaded):
             if name == "generator" and len(saved) > 1:
                 unfit = (name,)
             else:
                 wrong.append(misfit)
             continue
-        pairs = zip(learned_weights(part), learned_weights(loaded), strict=True)
-        for variable, other in pairs:
+        for variable, other in zip(part, learned_weights(loaded), strict=True):
             value = other.numpy()
             _, known = values.setdefault(id(variable), (variable, value))
             if not np.array_equal(known, value):
                 wrong.append(f"{file.name}: {other.path} differs from another model's")
     if wrong:
         raise UserError(
-            f"{init_from} does not fit the model of this run: {'; '.join(wrong[:5])}. "
-            "Set the run to the sizes of the weights."
+            f"{init_from} does not fit this run: {'; '.join(wrong[:5])}. Set the run "
+            "to the sizes of the weights."
         )
     for variable, value in values.values():
         variable.assign(value)
@@ -399,22 +371,16 @@ def _optional(name: str) -> str | None:
 
 def _misfit(path: Path, part: keras.Model, loaded: keras.Model) -> str:
     """Names the first difference of the variables of ``loaded`` and ``part``, or ""."""
-    # Shapes do not depend on the number of heads.
-    heads, own_heads = (
-        getattr(getattr(model, "encoder", model), "num_heads", None)
-        for model in (loaded, part)
-    )
-    if heads != own_heads:
-        return f"{path.name}: num_heads {heads}, this run has {own_heads}"
+
+    def described(model: keras.Model) -> list[str]:
+        # Shapes do not depend on the number of heads, nor on the model's name.
+        heads = getattr(getattr(model, "encoder", model), "num_heads", None)
+        weights = learned_weights(model)
+        shapes = [f"{v.path.rpartition('/')[2]} {list(v.shape)}" for v in weights]
+        return [f"num_heads {heads}", *shapes]
+
     pairs = itertools.zip_longest(
-        *map(_shapes, (loaded, part)), fillvalue="no more variables"
+        described(loaded), described(part), fillvalue="no more variables"
     )
     wrong = (f"{path.name}: {a}, this run has {b}" for a, b in pairs if a != b)
     return next(wrong, "")
-
-
-def _shapes(model: keras.Model) -> list[str]:
-    """Returns name and shape of each variable, independent of the model's name."""
-    return [
-        f"{v.path.rpartition('/')[2]} {list(v.shape)}" for v in learned_weights(model)
-    ]

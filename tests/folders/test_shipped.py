@@ -9,14 +9,11 @@ WRONG = [
     ("the children are playing in the which .", 6),
     ("he went to the station by but .", 6),
     ("they were born in a small of .", 6),
-    ("the king of france died in the was .", 7),
     ("it is one of the largest cities is europe .", 7),
-    ("an old man opened the of .", 5),
     ("the film was directed by and smith .", 5),
     ("i have never seen is before .", 4),
     ("the war ended in the same and .", 6),
     ("she was the first woman to the a degree .", 6),
-    ("in 1914 the , entered the war .", 3),
     ("the university was founded in the october century .", 6),
 ]
 

@@ -4,7 +4,6 @@ from matplotlib.figure import Figure
 
 from electra_tf import files
 from electra_tf.runs import curves
-from electra_tf.runs.finetuning_report import draw_curves
 from electra_tf.training.sinks import MetricsLog
 
 
@@ -84,7 +83,7 @@ def test_curves_of_seeds_are_loss_and_held_out_score(tmp_path, monkeypatch):
     rows += [{"seed": 0, "epoch": 1, "step": 2, "f1": None}]
     rows += [{"seed": 1, "split": "dev", "f1": 20.0}, {"summary": {}}]
     files.write_json_lines(tmp_path / "metrics.jsonl", rows)
-    draw_curves("f1", 5.0, tmp_path, pytest.fail)
+    curves.plot_seeds(tmp_path, "f1", 5.0, pytest.fail)
     loss, score = drawn[0].axes
     assert [len(axes.lines) for axes in (loss, score)] == [2, 2]
     np.testing.assert_allclose(loss.lines[1].get_xydata(), [[2, 1.5], [4, 1.25]])

@@ -185,14 +185,14 @@ def bad(tmp_path, pretrained, **values):
         ({"task": "ner", "label": ["tag"]}, "--task=ner does not read --label:"),
         ({"task": "ner", "pooling": "mean"}, "--task=ner does not read --pooling"),
         ({"task": "multilabel", "class_weights": "balanced"}, "read --class_weights"),
-        ({"threshold": 0.4}, "does not read --threshold"),
+        ({"threshold": 0.4}, "does not read --threshold: .* for multilabel"),
         ({"train": None}, "needs --train"),
         ({"encoder": "nowhere/encoder.keras"}, "No encoder at nowhere/encoder.keras"),
         ({"max_seq_length": 65}, "--max_seq_length=65 .*exceeds the 64 positions"),
         ({"text": ["body"]}, "no column 'body'"),
-        ({"text": ["a", "b", "c"]}, "--text must name one column"),
-        ({"export_precision": "bfloat16"}, "bfloat16 is for saved_model/"),
-        ({"train_fraction": 0.0}, r"--train_fraction must be in \(0, 1\]"),
+        ({"text": ["a", "b", "c"]}, "--text names 3 columns"),
+        ({"export_precision": "bfloat16"}, "leave out --noexport_saved_model"),
+        ({"train_fraction": 0.0}, "--train_fraction must be above 0"),
         ({"task": "regression"}, "not a number"),
         ({"task": "multilabel", "label_separator": ""}, "must not be empty"),
     ],
@@ -249,6 +249,10 @@ def test_inputs_and_trials_are_not_deleted(tmp_path, pretrained, capsys):
     values |= {"overwrite": True, "train": str(path)}
     assert "the run would delete" in error(capsys, **values)
     assert path.is_file()
+    link, encoder = tmp_path / "link.keras", folder / "small.keras"
+    encoder.touch()
+    link.symlink_to(encoder)
+    assert "(--encoder)" in error(capsys, **values | {"encoder": str(link)})
 
 
 def test_only_the_files_of_a_run_are_replaced(tmp_path, pretrained):
@@ -307,7 +311,8 @@ def test_a_diverged_seed_is_the_worst_whatever_it_scores(
     # The second seed is worse: it predicts the rare class.
     trains_to(monkeypatch, {0: [math.nan, math.nan], 1: [-99, 99]})
     values = moods(tmp_path, pretrained, epochs=1.0) | {"train": data, "eval": data}
-    report, _ = run(tmp_path / "out", **values, seeds=2)
+    report, said = run(tmp_path / "out", **values, seeds=2)
+    assert any(line.endswith("\n2 of 2 seeds failed") for line in said)
     assert [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]] == [90, 10]
     assert report["exported_seed"] == 1
     assert report["failed_seeds"] == [0, 1]
@@ -395,7 +400,7 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(
         finetuning.read(unreadable, said.append)
     for encoder in (home.path, home.path / "model.keras"):
         again = config(**values | {"encoder": str(encoder), "overwrite": True})
-        with pytest.raises(ValueError, match="is the folder of --encoder="):
+        with pytest.raises(ValueError, match=r"would delete .*\(--encoder\)"):
             finetuning.run(again, said.append)
     other = Path(shutil.copytree(home.path, tmp_path / "other"))
     (other / "vocab.txt").write_text("".join(f"{t}\n" for t in common.TOKENS[::-1]))

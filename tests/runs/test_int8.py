@@ -17,7 +17,7 @@ RIGHT = [example.label == "pos" for example in EVAL]
 
 
 def test_int8_needs_a_format_that_has_it():
-    with pytest.raises(ValueError, match="--export_litert and --export_onnx"):
+    with pytest.raises(ValueError, match="--export_litert or --export_onnx"):
         config(export_precision="int8")
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.data.records import write_shard
 from electra_tf.errors import UserError
 from electra_tf.runs import pretraining
 from tests.data.common import silent
@@ -94,6 +95,19 @@ def test_a_second_process_is_refused_until_the_first_is_dead(
     assert not (tmp_path / ".lock.owner").exists()
 
 
+@pytest.mark.parametrize("name", ["train-0.tfrecord", "eval-0.tfrecord"])
+def test_a_dry_run_finds_damaged_records(text, tmp_path, monkeypatch, name):
+    for each in ("train-0.tfrecord", "eval-0.tfrecord"):
+        write_shard(tmp_path / each, [[2, 5, 6, 3]] * 9)
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:-5])
+    # Before any model is built.
+    monkeypatch.setattr(pretraining.build, "compiled_phases", pytest.fail)
+    with pytest.raises(UserError, match=f"{name}: .*cut off at byte"):
+        run(text, tmp_path / "run", f"--records={tmp_path}", "--dry_run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_fine_tuned_model_is_never_overwritten(text, tmp_path):
     (tmp_path / "task.json").write_text("{}")
     for flags in ((), ("--overwrite",)):
@@ -108,6 +122,6 @@ def test_micro_batches_are_checked_before_a_run_is_deleted(text, tmp_path, monke
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     monkeypatch.setattr(pretraining, "strategy_for", lambda name: strategy)
     (tmp_path / "encoder.keras").write_text("trained")
-    with pytest.raises(UserError, match="must be a multiple of 16"):
+    with pytest.raises(UserError, match=r"multiple of 16, .*accumulation_steps=8"):
         pretraining.prepare(config, silent)
     assert (tmp_path / "encoder.keras").read_text() == "trained"

@@ -401,7 +401,7 @@ def test_a_generator_that_is_missing_or_does_not_fit_is_named(tmp_path):
     heads["encoder"]["config"]["num_heads"] = 2
     for other, message in (
         (wide.generator, r"does not fit.*--generator_hidden_size"),
-        (et.MaskedLM.from_config(heads), "num_heads 2, this run has 1"),
+        (et.MaskedLM.from_config(heads), "num_heads 2, this run has num_heads 1"),
     ):
         other.save(tmp_path / "generator.keras")
         with pytest.raises(ValueError, match=message):
@@ -431,24 +431,27 @@ def test_tables_of_a_generator_start_from_shared_ones(sharing, tmp_path):
 
 def test_deltas_of_a_checkpoint_are_not_dropped(tmp_path):
     run = described(tmp_path, sharing="gdes")
-    with pytest.raises(ValueError, match=r"--sharing=gdes\), which a checkpoint"):
+    with pytest.raises(ValueError, match=r"--sharing=gdes\); a checkpoint does"):
         check(config(run))
     check(config(run, sharing="gdes"))
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "fix"),
     [
-        "--freeze_generator --sharing=nes",
-        "--training=two_stage --sharing=nes --generator_hidden_size=1",
+        ("--freeze_generator --sharing=nes", "--generator_init_from"),
+        (
+            "--training=two_stage --sharing=nes --generator_hidden_size=1",
+            "--notwo_stage_copy",
+        ),
     ],
 )
-def test_a_generator_to_freeze_or_copy_must_be_there(flags, tmp_path):
+def test_a_generator_to_freeze_or_copy_must_be_there(flags, fix, tmp_path):
     """Without it, a run sampled noise, or copied random weights over --init_from."""
     leave(built("--objective=mlm"), tmp_path, "checkpoints")
     chosen = parse(*SMALL, *flags.split(), f"--init_from={tmp_path}")
     model = built(*flags.split(), f"--init_from={tmp_path}")
-    with pytest.raises(ValueError, match="has no weights of this run's generator"):
+    with pytest.raises(ValueError, match=f"this run's generator .*: add {fix}"):
         warm_start.initialize(chosen, model, None, print)
     leave(built("--sharing=nes", *flags.split()[2:]), tmp_path, "checkpoints")
     warm_start.initialize(chosen, model, None, print)
