@@ -5,6 +5,7 @@ Letters: N texts, R rows, S sequence, C labels, D hidden size.
 
 import dataclasses
 import functools
+import inspect
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import glue, saved
+from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import (
     Outputs,
     TrainingOrder,
@@ -60,36 +62,14 @@ from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 # Settings of a recipe that the encoder and the head do not have.
 _TRAINING = ("adam_bias_correction", "head_init", "layerwise_decay", "learning_rate")
 _OF_MODELS = (*_TRAINING, "attention_dropout", "dropout", "head_dropout", "pooling")
-# Keras's functions whose ``from_logits`` is False by default.
-_OF_PROBABILITIES = (
-    keras.losses.binary_crossentropy,
-    keras.losses.binary_focal_crossentropy,
-    keras.losses.categorical_crossentropy,
-    keras.losses.categorical_focal_crossentropy,
-    keras.losses.sparse_categorical_crossentropy,
-)
-_OF_PROBABILITY_THRESHOLDS = (
-    keras.metrics.PrecisionAtRecall,
-    keras.metrics.RecallAtPrecision,
-    keras.metrics.SensitivityAtSpecificity,
-    keras.metrics.SpecificityAtSensitivity,
-)
+# Flags of a fine-tuning run that name the columns of its tables.
+COLUMNS = ("text", "label", "label_separator", "word_column", "tag_column")
+# Names for which Keras chooses a function by the shapes.
+_BY_SHAPE = ("acc", "accuracy", "ce", "crossentropy")
 _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
 )
-
-
-def with_recipe(
-    preset: str | os.PathLike, kind: str, given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Prints the preset's recipe; returns it with the settings that are not None."""
-    given = {name: value for name, value in given.items() if value is not None}
-    recipe = completion(preset, kind, given, cli.note)
-    # Others are set elsewhere, such as epochs in `fit` and weight_decay in `compile`.
-    if unused := sorted(recipe.keys() - {*_OF_MODELS}):
-        cli.note(f"not applied, since a model does not hold them: {', '.join(unused)}")
-    return {n: value for n, value in recipe.items() if n not in unused} | given
 
 
 def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,9 +79,8 @@ def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     def load_or_build(
         cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
     ) -> Any:
-        is_bare = all(value is None for value in (*args, *kwargs.values()))
         if presets.task_class(preset) == cls.__name__:
-            if is_bare:
+            if all(value is None for value in (*args, *kwargs.values())):
                 return cls.load(preset)
             cli.note(
                 f"{preset} holds a trained {cls.__name__}, which gets a new head: to "
@@ -117,7 +96,6 @@ class PercentAccuracy(keras.metrics.SparseCategoricalAccuracy):
     """Accuracy in percent, the unit of all scores of this library."""
 
     def result(self) -> tf.Tensor:
-        """Returns the accuracy, from 0 to 100."""
         return 100 * super().result()
 
 
@@ -133,8 +111,7 @@ class TextModel(TextInputs, TaskModel):
         task: ``Task.to_json``, with the column names of tables under "columns" and
             training settings of the preset under "recipe".
         vocabulary: tokens in the order of their ids.
-        lower_case: whether to lower-case texts.
-        strip_accents: whether to remove accents.
+        lower_case, strip_accents: as in ``WordPiece``.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
 
@@ -178,6 +155,12 @@ class TextModel(TextInputs, TaskModel):
                 f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
                 f"{self._task.kind}: load the model with electra_tf.load."
             )
+        positions = encoder.embeddings.max_positions
+        if not 0 < max_seq_length <= positions:
+            raise UserError(
+                f"max_seq_length is {max_seq_length}; it must be from 1 to "
+                f"{positions}, the positions of the encoder."
+            )
         self._lookup = LabelLookup(self.labels)
         self.tokenizer = WordPiece(
             Vocabulary(self.vocabulary),
@@ -202,37 +185,41 @@ class TextModel(TextInputs, TaskModel):
         max_seq_length: int | None,
         seed: int | None,
     ) -> Self:
-        """Builds a model for a new task with these settings on an encoder."""
-        recipe = {name: options.pop(name) for name in _TRAINING if name in options}
+        """Builds a model for a new task; the preset's recipe completes ``options``."""
+        options = {name: x for name, x in options.items() if x is not None}
+        recipe = completion(preset, kind, options, cli.note)
+        # Others are set elsewhere, such as epochs in `fit`.
+        if unused := sorted(recipe.keys() - {*_OF_MODELS}):
+            names = ", ".join(unused)
+            cli.note(f"not applied, since a model does not hold them: {names}")
+        options |= {name: x for name, x in recipe.items() if name in _OF_MODELS}
+        task_class = saved.kinds()[kind]
+        fields_of_task = {field.name for field in dataclasses.fields(task_class)}
+        for name, ours in ("pooling", "pooling"), ("head_dropout", "dropout"):
+            if name in options and ours in fields_of_task:
+                settings[ours] = options.pop(name)
+        training = {name: options.pop(name) for name in _TRAINING if name in options}
         # Checks the values, as of flags.
-        RecipeConfig(**recipe)
+        RecipeConfig(**training)
         if seed is not None and not 0 <= seed < 2**31:
             raise UserError(f"seed is {seed}; it must be in [0, 2147483647].")
         FinetuneDataConfig(max_seq_length=max_seq_length)
         state = random.getstate()
         try:
-            encoder, tokenizer, trained = presets.encoder_and_tokenizer(
-                preset, **options
-            )
-            task = saved.kinds()[kind](name=cls.__name__, source=None, **settings)
-            if recipe.get("head_init") == "probe":
+            encoder, tokenizer, most = presets.encoder_and_tokenizer(preset, **options)
+            task = task_class(name=cls.__name__, source=None, **settings)
+            if training.get("head_init") == "probe":
                 frozen.check(task, "head_init")
-            most = encoder.embeddings.max_positions
-            length = max_seq_length or min(task.max_seq_length, trained or most, most)
-            if length > most:
-                raise UserError(
-                    f"max_seq_length is {length}, but {preset} has {most} positions: "
-                    f"give {most} or less."
-                )
+            length = max_seq_length or min(task.max_seq_length, most)
             number = random.randrange(2**31) if seed is None else seed
             # Keras draws the seeds of initializers from this generator.
             random.seed(number)
-            about, head = {**task.to_json(), "recipe": recipe}, task.head(encoder)
+            about, head = {**task.to_json(), "recipe": training}, task.head(encoder)
             model = cls.of(encoder, head, about, tokenizer, length, seed=number)
         finally:
             random.setstate(state)
         if seed is None:
-            # Advances the generator, so that the next model gets another seed.
+            # The next model gets another seed.
             random.random()
         return model
 
@@ -246,7 +233,7 @@ class TextModel(TextInputs, TaskModel):
         max_seq_length: int,
         seed: int = 0,
     ) -> Self:
-        """Builds a model from its parts and compiles it with ``compile_default``."""
+        """Builds a model from its parts and compiles it with the defaults."""
         model = cls(
             encoder,
             head,
@@ -262,11 +249,7 @@ class TextModel(TextInputs, TaskModel):
 
     @classmethod
     def load(cls, source: str | os.PathLike) -> Self:
-        """Loads a fine-tuned model; raises ValueError if it is of another class.
-
-        ``source`` is the folder of a fine-tuning run or of ``save_to_preset``, or a
-        saved ``.keras`` file.
-        """
+        """Loads a run, preset or ``.keras`` file; ValueError if of another class."""
         if presets.task_class(source):
             model = presets.load(Path(source))
             model.compile_default()
@@ -307,7 +290,7 @@ class TextModel(TextInputs, TaskModel):
     def enable_lora(self, rank: int) -> None:
         """Freezes the encoder, except for new factors, and compiles with the defaults.
 
-        See ``LoraModel``. Compile the model after this call for other settings.
+        See ``LoraModel``. Compile afterwards for other settings.
         """
         with self.distribute_strategy.scope():
             super().enable_lora(rank)
@@ -316,10 +299,7 @@ class TextModel(TextInputs, TaskModel):
     def quantize(
         self, mode: str | None = None, config: Any = None, **kwargs: Any
     ) -> None:
-        """Makes the encoder's weights int8, and compiles with the defaults.
-
-        See ``TextEncoder``. Compile the model after this call for other settings.
-        """
+        """Makes the encoder's weights int8, and compiles with the defaults."""
         with self.distribute_strategy.scope():
             super().quantize(mode, config, **kwargs)
             self.compile_default()
@@ -330,7 +310,7 @@ class TextModel(TextInputs, TaskModel):
         )
 
     def merge_lora(self) -> Self:
-        """Returns a copy with the factors added to the kernels, newly compiled."""
+        """Returns a newly compiled copy with the factors added to the kernels."""
         copy = super().merge_lora()
         copy.seed_generator.state.assign(self.seed_generator.state)
         copy.compile_default()
@@ -339,32 +319,29 @@ class TextModel(TextInputs, TaskModel):
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Loads factors and head into an equal model; enables LoRA if it is off."""
         super().load_lora_weights(filepath)
-        # The head is not new, so `fit` must not replace it by a probe.
-        seed, count = self.seed_generator.state.numpy()
-        self.seed_generator.state.assign([seed, max(count, 1)])
+        # `fit` must not replace the head by a probe.
+        self._has_new_head = False
 
     def get_compile_config(self) -> dict[str, Any]:
-        """Returns the arguments of ``compile``."""
         config = super().get_compile_config()
         return {**config, "schedule": "as compiled"} if config else {}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Restores the saved compilation and builds the optimizer's variables."""
         config = dict(config)
         is_as_compiled = config.pop("schedule", None)
         super().compile_from_config(config)
         rate = getattr(_unscaled(self.optimizer), "_learning_rate", None)
         if not is_as_compiled and isinstance(rate, WarmupPolynomialDecay):
-            # Up to version 0.2, the saved schedule ended with its call of `fit`.
+            # Files of version 0.2 have the schedule of one `fit`.
             self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
-        """Saves the state of dropout, so that training continues reproducibly."""
+        """Saves the state of dropout and of the head."""
         store["dropout"] = self.seed_generator.state.numpy()
         store["has_new_head"] = np.array(self._has_new_head)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Restores the state of dropout; files of version 0.2 lack it."""
+        """Restores the state, which files of version 0.2 lack."""
         if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
             self.seed_generator.state.assign(np.array(store["dropout"]))
         if "has_new_head" in store.keys():  # noqa: SIM118
@@ -401,46 +378,27 @@ class TextModel(TextInputs, TaskModel):
 
     def _check_loss(self) -> None:
         """Raises ValueError for a loss or metric of probabilities."""
-        compiled = self._compile_metrics
-        metrics = [
-            *keras.tree.flatten(getattr(compiled, "_user_metrics", None)),
-            *keras.tree.flatten(getattr(compiled, "_user_weighted_metrics", None)),
-        ]
-        for kind, get, values in (
-            ("loss", keras.losses.get, keras.tree.flatten(self.loss)),
-            ("metric", keras.metrics.get, metrics),
-        ):
-            for value in values:
-                name = getattr(value, "name", getattr(value, "__name__", value))
-                # Keras takes "ce" for a loss of probabilities.
-                takes_probabilities = value in ("ce", "crossentropy")
-                # Keras chooses an accuracy by the shapes.
-                is_name = isinstance(value, str) and value not in ("acc", "accuracy")
-                if is_name and not takes_probabilities:
-                    value = get(value)
-                if (
-                    takes_probabilities
-                    or value in _OF_PROBABILITIES
-                    or getattr(value, "from_logits", True) is False
-                ):
-                    raise UserError(
-                        f"The {kind} {name} takes probabilities, but the model returns "
-                        "logits: compile it with from_logits=True, such as the classes "
-                        "SparseCategoricalCrossentropy and BinaryCrossentropy of Keras."
-                    )
-        for metric in metrics:
-            if self._task.kind == "multilabel" and _takes_probabilities(metric):
+        getters = {"loss": keras.losses.get, "metric": keras.metrics.get}
+        given = [("loss", loss) for loss in keras.tree.flatten(self.loss)]
+        for attribute in ("_user_metrics", "_user_weighted_metrics"):
+            metrics = getattr(self._compile_metrics, attribute, None)
+            given += [("metric", metric) for metric in keras.tree.flatten(metrics)]
+        for role, value in given:
+            name = getattr(value, "name", getattr(value, "__name__", value))
+            if isinstance(value, str) and value not in _BY_SHAPE:
+                value = getters[role](value)
+            is_wrong = _takes_probabilities(value)
+            if role == "metric" and self._task.kind == "multilabel":
+                is_wrong = is_wrong or _has_threshold_of_half(value)
+            if is_wrong:
                 raise UserError(
-                    f"The metric {getattr(metric, 'name', metric)} takes "
-                    "probabilities, but the model returns logits: compile it with a "
-                    "metric of logits, such as keras.metrics.AUC(from_logits=True) or "
-                    "keras.metrics.BinaryAccuracy(threshold=0.0)."
+                    f"The {role} {name} takes probabilities, but the model returns "
+                    "logits: use from_logits=True, or for metrics with a threshold the "
+                    "threshold 0.0."
                 )
 
-    # Keras's methods.
-
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
-        """Sets all weights; `fit` then starts from this head, not from a probe."""
+        """Sets all weights; ``fit`` then starts from this head, not from a probe."""
         super().set_weights(weights)
         # Not the state of the seed generator: dropout must not depend on this call.
         self._has_new_head = False
@@ -466,28 +424,24 @@ class TextModel(TextInputs, TaskModel):
     ) -> keras.callbacks.History:
         """Trains as ``keras.Model.fit``; see ``preprocess`` for ``x`` and ``y``.
 
-        A ``FitSchedule`` warms up and decays to 0 within each call; the optimizer keeps
-        its state. The schedule is off if a callback sets the learning rate or the
-        number of steps is unknown (a generator without ``steps_per_epoch``).
+        A ``FitSchedule`` warms up and decays to 0 within each call, unless a callback
+        sets the learning rate or the number of steps is unknown.
 
-        Shuffled texts in memory form the batches of ``electra-tf finetune``, which
-        group texts of similar length and may span two epochs: the same settings, seed
-        and texts, at least one batch, give the same weights.
+        Shuffled texts in memory form the batches of ``electra-tf finetune``: the same
+        settings, seed and texts, at least one batch, give the same weights.
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         With ``head_init="probe"``, the first call replaces the head of a new model,
-        unless the head is frozen or came with ``set_weights`` of the model.
+        unless it is frozen, was trained, or was set by ``set_weights`` or
+        ``load_lora_weights``.
         """
         self._check_loss()
         # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.
         self._initial_epoch = None
         validation_size = validation_batch_size or batch_size
-        is_read_once = isinstance(x, Iterator) and not steps_per_epoch
-        if is_read_once and epochs - initial_epoch > 1:
-            raise UserError(
-                "A generator is read once, which is one epoch: give steps_per_epoch, "
-                "or a tf.data.Dataset."
-            )
+        more_epochs = epochs - initial_epoch > 1
+        if isinstance(x, Iterator) and more_epochs and not steps_per_epoch:
+            raise UserError("A generator is read once: give steps_per_epoch.")
         if is_batched(x):
             dataset = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
             if validation_split:
@@ -509,13 +463,9 @@ class TextModel(TextInputs, TaskModel):
                 frozen.start_head(self, self._task, weighted, batch_size=64)
             size = min(checked_batch_size(batch_size), max(len(rows), 1))
             # Keras would take the last steps of an epoch from the next one.
-            overruns = (
-                not steps_per_epoch
-                and epochs - initial_epoch > 1
-                and -(-len(rows) // size) % self.steps_per_execution > 0
-            )
+            remainder = -(-len(rows) // size) % self.steps_per_execution
+            overruns = more_epochs and remainder and not steps_per_epoch
             if shuffle and len(rows) and rows.targets and not overruns:
-                # The order of a fine-tuning run.
                 lengths = rows.lengths
                 buckets = bucket_lengths(lengths, self.max_seq_length)
                 order = TrainingOrder(lengths, size, buckets, updates=self._updates)
@@ -612,28 +562,23 @@ class TextModel(TextInputs, TaskModel):
         ``**kwargs`` are column names: ``text`` and ``label``, or ``word_column`` and
         ``tag_column`` (default: as in the fine-tuning run).
 
-        Returns:
-            For a table, scores by name, in percent. Otherwise the loss and metrics, as
-            in Keras, with accuracy in percent.
+        Returns the scores of a table by name, in percent; otherwise the loss and
+        metrics as Keras does, with accuracy in percent.
         """
         if isinstance(x, str | os.PathLike):
-            # As a fine-tuning run does.
-            if wrong := sorted(kwargs.keys() - _COLUMNS.keys()):
-                raise UserError(
-                    f"evaluate(table) does not take {wrong[0]}; column names are "
-                    f"{', '.join(_COLUMNS)}."
-                )
             if not Path(x).exists():
                 raise FileNotFoundError(f"No table {x}.")
-            if any(value is not None for value in (y, sample_weight, steps, callbacks)):
+            others = {"y": y, "sample_weight": sample_weight, "steps": steps}
+            others |= {"callbacks": callbacks, **kwargs}
+            given = {name: value for name, value in others.items() if value is not None}
+            if wrong := sorted(given.keys() - {*COLUMNS}):
                 raise UserError(
-                    "evaluate(table) scores the whole table: leave out y, "
-                    "sample_weight, steps and callbacks."
+                    f"evaluate(table) scores the whole table and does not take "
+                    f"{wrong[0]}; column names are {', '.join(COLUMNS)}."
                 )
-            given = {name: value for name, value in kwargs.items() if value is not None}
             examples = self._read(Path(x), {**self.task.get("columns", {}), **given})
             rows = self.preprocessor.rows(examples, training=False)
-            outputs = Outputs(self, checked_batch_size(batch_size))(rows)
+            outputs = self._outputs(rows, batch_size)
             answers = self._task.decode(outputs, rows, examples)
             return self._task.score(answers, examples)
         self._check_loss()
@@ -650,6 +595,10 @@ class TextModel(TextInputs, TaskModel):
                 return_dict=return_dict,
                 **kwargs,
             )
+
+    def _outputs(self, rows: Rows, batch_size: int | None) -> list[Any]:
+        """Returns the outputs of the head by feature row."""
+        return Outputs(self, checked_batch_size(batch_size))(rows)
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> Sequence[Any]:
         """Reads the examples of a file as ``electra-tf finetune`` does."""
@@ -677,8 +626,6 @@ class TextModel(TextInputs, TaskModel):
         reader = finetuning_tasks.task(config, log=lambda line: None)
         return reader.examples(reader.eval_splits[0])
 
-    # Answers and vectors.
-
     def predict(
         self,
         x: Any,
@@ -689,10 +636,8 @@ class TextModel(TextInputs, TaskModel):
     ) -> list[dict[str, Any]]:
         """Returns one dictionary per text, as the exported SavedModel does.
 
-        Multi-label predictions have the predicted ``labels``; the SavedModel's output
-        of this name has all label names, here the keys of ``probabilities``.
-        ``verbose="auto"`` shows no progress. Use ``predict_proba`` for probabilities
-        and ``predict_on_batch`` for logits as arrays.
+        Multi-label predictions have the predicted ``labels``. ``verbose="auto"`` shows
+        no progress. ``predict_on_batch`` returns logits as arrays.
         """
         key = self.encoder.lora_rank, modes(self)
         if self._predictor is None or self._predictor[0] != key:
@@ -732,8 +677,8 @@ class TextModel(TextInputs, TaskModel):
         """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
         is_list = isinstance(texts, list | tuple) and bool(texts)
-        reads_words = self.preprocessor.reads_words
-        if is_list and not reads_words and isinstance(texts[0], str | tuple):
+        is_texts = is_list and isinstance(texts[0], str | tuple)
+        if is_texts and not self.preprocessor.reads_words:
             # Any model encodes single texts and pairs.
             return self._vectors(texts, **options)
         return self._vectors(self._columns(texts), **options, names=self.text_names)
@@ -746,10 +691,9 @@ class TextModel(TextInputs, TaskModel):
         include_optimizer: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Saves as ``keras.Model.save``.
+        """Saves as ``keras.Model.save``, optionally without the optimizer's moments.
 
-        ``include_optimizer=False`` omits the optimizer's moments, two thirds of the
-        file. Predictions are the same; further training starts with moments of zero.
+        Predictions are the same; further training starts with moments of zero.
         """
         optimizer = self.optimizer
         if optimizer is not None and not include_optimizer:
@@ -780,8 +724,7 @@ class TextModel(TextInputs, TaskModel):
         """Exports a model that runs without this library.
 
         ``format`` is "tf_saved_model", which takes strings, or "litert" or "onnx",
-        which take token ids. See ``serving.export_saved_model``, ``export_litert`` and
-        ``export_onnx``. ``verbose`` is ignored.
+        which take token ids; see ``serving``. ``verbose`` is ignored.
         """
         del verbose
         path = str(filepath)
@@ -789,33 +732,40 @@ class TextModel(TextInputs, TaskModel):
             return export.export_saved_model(
                 self, self._task, self.tokenizer, path, self.max_seq_length, precision
             )
-        others = {"litert": export.export_litert, "onnx": export.export_onnx}
-        if format not in others or precision not in (None, "float32", "int8"):
+        write = {"litert": export.export_litert, "onnx": export.export_onnx}.get(format)
+        if write is None:
             raise UserError(
                 f"format is {format!r}, precision {precision!r}; allowed are "
                 "tf_saved_model in float32 or bfloat16, and litert and onnx in float32 "
                 "or int8."
             )
-        return others[format](self, self._task, path, precision or "float32")
+        return write(self, self._task, path, precision or "float32")
 
 
 def _is_text(value: Any) -> bool:
-    """Returns True if a value holds strings, or is a table or a dataset."""
+    """Returns True for strings, tables and datasets."""
     if not hasattr(value, "dtype"):
         return not isinstance(value, int | float | None)
     kind = getattr(value.dtype, "kind", "")
     return kind in ("U", "S", "O") or "str" in str(value.dtype)
 
 
-def _takes_probabilities(metric: Any) -> bool:
-    """Returns True if a metric thresholds outputs at 0.5 or takes the largest."""
+def _takes_probabilities(value: Any) -> bool:
+    """Returns True if a loss or metric has ``from_logits=False``."""
+    if inspect.isfunction(value):
+        from_logits = inspect.signature(value).parameters.get("from_logits")
+        return from_logits is not None and from_logits.default is False
+    is_name = value in ("ce", "crossentropy")
+    return is_name or getattr(value, "from_logits", True) is False
+
+
+def _has_threshold_of_half(metric: Any) -> bool:
+    """Returns True if a metric has thresholds of probabilities, such as 0.5."""
     if metric in ("acc", "accuracy", keras.metrics.binary_accuracy):
         return True
-    if isinstance(metric, _OF_PROBABILITY_THRESHOLDS):
-        return True
-    metric = keras.metrics.get(metric) if isinstance(metric, str) else metric
-    if isinstance(metric, keras.metrics.AUC):
-        return not metric._from_logits
+    # AUC, and metrics such as PrecisionAtRecall.
+    if hasattr(metric, "num_thresholds"):
+        return not getattr(metric, "_from_logits", False)
     threshold = getattr(metric, "threshold", None)
     return 0.5 in getattr(metric, "thresholds", [threshold])
 
@@ -825,21 +775,8 @@ def _unscaled(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-# Flags of a fine-tuning run that name the columns of its tables.
-_COLUMNS = {
-    "text": list[str] | None,
-    "label": list[str] | None,
-    "label_separator": str | None,
-    "word_column": str | None,
-    "tag_column": str | None,
-}
-
-
 def load_text_model(path: Path) -> TextModel | None:
-    """Loads a compiled fine-tuned model; returns None for a pretrained one.
-
-    ``path`` is a ``.keras`` file or a folder of ``folder_of``. See ``load`` for errors.
-    """
+    """Loads a compiled model from a file or folder; None for a pretrained model."""
     if path.suffix == models.KERAS and path.name != "encoder.keras":
         hint = (
             "For the model of a run, give the run's folder, which has the vocabulary. "
@@ -867,21 +804,15 @@ def _of_run(folder: Path) -> TextModel:
             f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
             f"class: load {folder / 'saved_model'}."
         )
-    most = network.encoder.embeddings.max_positions
-    if not 0 < about["max_seq_length"] <= most:
-        raise UserError(
-            f"{folder / TASK} is damaged: max_seq_length is {about['max_seq_length']}, "
-            f"and the model has {most} positions."
-        )
-    shape = {"config": (None, _COLUMNS)}
+    hints = fields.hints(FinetuneConfig)
+    shape = {"config": (None, {name: (None, hints[name]) for name in COLUMNS})}
     flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
     # Flags of a GLUE task do not name its columns.
-    names = () if about["task"] in glue.ROWS else _COLUMNS
+    names = () if about["task"] in glue.ROWS else COLUMNS
     columns = {name: flags[name] for name in names if flags.get(name)}
-    return model_class.of(
-        network.encoder,
-        network.head,
-        {**about, "columns": columns},
-        home.tokenizer(),
-        about["max_seq_length"],
-    )
+    tokenizer, task = home.tokenizer(), {**about, "columns": columns}
+    parts = network.encoder, network.head, task, tokenizer, about["max_seq_length"]
+    try:
+        return model_class.of(*parts)
+    except UserError as error:
+        raise UserError(f"{folder / TASK}: {error}") from error

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.api.texts import (
+    Columns,
     batch_count,
     checked_batch_size,
     column_of,
@@ -26,16 +27,11 @@ from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.tasks.base import Rows, Task
-from electra_tf.tasks.batching import Outputs, make_batch
-
-Columns = dict[str, list[str]]
+from electra_tf.tasks.batching import make_batch
 
 
 class Preprocessor:
-    """Tokenizes and packs texts into the inputs of a task model.
-
-    Training, evaluation, prediction and the SavedModel share it.
-    """
+    """Tokenizes and packs texts into the inputs of a task model."""
 
     def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
         self.task = task
@@ -55,18 +51,16 @@ class Preprocessor:
         return {name: inputs[name] for name in ENCODER_INPUTS}
 
     def columns(self, texts: Any) -> Columns:
-        """Returns one list of strings per text input; see ``columns_of``."""
         return columns_of(texts, self.text_names, words=self.reads_words)
 
     def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
-        """Featurizes examples of the task."""
         return self.task.featurize(
             examples, self.tokenizer, self.max_seq_length, training=training
         )
 
 
 class TextInputs:
-    """The part of ``TextModel`` that makes batches of texts, labels and weights."""
+    """Part of ``TextModel`` that makes batches of texts, labels and weights."""
 
     def preprocess(
         self,
@@ -82,19 +76,17 @@ class TextInputs:
         ``x`` is a list, array or Series of strings, a DataFrame or a dictionary of
         columns. If the model reads several texts, rows of a list are tuples or
         dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
-        or generator of batches with labels. A dataset that this method returned is
-        passed through.
+        or generator of batches with labels. Preprocessed datasets are passed through.
 
-        Raises:
-            ValueError: if texts or labels are invalid, or the dataset is not batched.
+        Raises ValueError if texts or labels are invalid, or the dataset is not batched.
         """
         if not is_batched(x):
             rows = self._rows(x, y, sample_weight)
             return self._dataset_of(rows, batch_size, shuffle=shuffle)
         if y is not None or sample_weight is not None or batch_size is not None:
             raise UserError(
-                "A dataset or generator has batches with labels and weights inside: "
-                "leave out y, sample_weight and batch_size."
+                "Batches have labels and weights: leave out y, sample_weight and "
+                "batch_size."
             )
         spec = getattr(x, "element_spec", None)
         inputs = spec[0] if isinstance(spec, tuple) else spec
@@ -125,13 +117,9 @@ class TextInputs:
     def _dataset_of(
         self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
     ) -> tf.data.Dataset:
-        """Returns batches of rows."""
         size = checked_batch_size(batch_size)
         if not len(rows):
-            raise UserError(
-                "No text can be trained on: every answer lacks tokens. Check the data, "
-                "and the vocabulary."
-            )
+            raise UserError("No text can be trained on: every answer lacks tokens.")
         random = np.random.default_rng([self.seed, self._updates])
 
         def batches() -> Iterator[Any]:
@@ -161,7 +149,7 @@ class TextInputs:
             try:
                 yield from batches()
             except Exception as error:
-                # TensorFlow replaces the exception by a long error text.
+                # TensorFlow replaces the exception by a long text.
                 self._error = error
                 raise
 
@@ -182,7 +170,6 @@ class TextInputs:
             raise self._error from None
 
     def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
-        """Returns the feature rows of texts, with labels and weights if given."""
         columns = self.preprocessor.columns(x)
         size = len(columns[self.text_names[0]])
         if not size:
@@ -196,9 +183,7 @@ class TextInputs:
             except (TypeError, ValueError):
                 weights = np.array(np.nan)
             if weights.ndim != 1 or not np.all(np.isfinite(weights)):
-                raise UserError(
-                    "sample_weight must be one finite number for each text."
-                )
+                raise UserError("sample_weight must be one finite number per text.")
             if labels is None:
                 raise UserError("sample_weight needs labels.")
         for name, values in (("labels", labels), ("weights", weights)):
@@ -217,7 +202,6 @@ class TextInputs:
         return dataclasses.replace(rows, weights=weights)
 
     def _labels_of(self, y: Any) -> list[Any]:
-        """Returns one label per text."""
         return column_of(y, "labels")
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
@@ -253,14 +237,10 @@ class TextInputs:
 
         Unlike Keras, it accepts batches with weights, such as batches of windows.
         """
-        if self._task.kind != "classification":
+        if self._task.kind != "classification" or not isinstance(class_weight, Mapping):
             raise UserError(
-                f"class_weight is for classification, not {self._task.kind}."
-            )
-        if not hasattr(class_weight, "items"):
-            raise UserError(
-                f"class_weight is {class_weight!r:.100}; give a dictionary of label to "
-                f"weight, such as {{{self.labels[0]!r}: 2.0}}."
+                f"class_weight is {class_weight!r:.100}; give a dictionary of weights "
+                f"by label, of a classification (not of {self._task.kind})."
             )
         weights = np.ones([len(self.labels)], np.float32)
         for label, weight in class_weight.items():
@@ -289,13 +269,6 @@ class TextInputs:
         ]
         return {name: [t for b in batches for t in b[name]] for name in self.text_names}
 
-    def _outputs(
-        self, columns: Columns, batch_size: int | None
-    ) -> tuple[list[Any], Rows]:
-        """Returns the outputs of the head by feature row, and the rows."""
-        rows = self._featurize(columns, None)
-        return Outputs(self, checked_batch_size(batch_size))(rows), rows
-
 
 def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
     """Splits off a share of the texts, the last ones."""
@@ -303,8 +276,7 @@ def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
     cut = int(len(texts) * (1 - share))
     if not 0 < cut < len(texts):
         raise UserError(
-            f"validation_split={share} of {len(texts)} texts leaves none to train on "
-            "or none to validate on."
+            f"validation_split={share} of {len(texts)} texts leaves a part empty."
         )
     is_held_out = rows.example >= texts[cut]
     train, held_out = map(np.flatnonzero, (~is_held_out, is_held_out))

@@ -16,11 +16,10 @@ _BOOLEANS |= {"FALSE": False, "TRUE": True, "false": False, "true": True}
 
 
 def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
-    """Validates label names and returns them as strings, in order.
+    """Returns label names as strings; whole floats are integers, as in tables.
 
-    ``values`` is a list, tuple, array or Series of strings, numbers or booleans. Whole
-    floats are named as integers, as in tables. Raises ValueError, with the name of the
-    ``argument``, for other values, duplicates and fewer than ``least`` names.
+    Raises ValueError, with the name of the ``argument``, for values other than strings,
+    numbers and booleans, duplicates and fewer than ``least`` names.
     """
     if values is None:
         raise UserError(f"{argument} are missing: list at least {least}.")
@@ -35,14 +34,11 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
             value = int(value)
         names.append(str(value))
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(
-            f"{argument} has {twice[0]!r} twice. List each name once, such as "
-            "sorted(set(names))."
-        )
+        raise UserError(f"{argument} has {twice[0]!r} twice: list each name once.")
     if len(names) < least:
+        given = ", ".join(names) or "empty"
         raise UserError(
-            f"{argument} are {', '.join(names) or 'empty'}; the task needs at least "
-            f"{least} different ones."
+            f"{argument} are {given}; the task needs at least {least} different ones."
         )
     return tuple(names)
 
@@ -51,8 +47,7 @@ class LabelLookup:
     """Maps label values to indices.
 
     A string is a name. A number is the label of that number if any label is a number,
-    and otherwise an index. A boolean is a label of its name, or 0 or 1. Raises
-    ValueError for ambiguous and unknown values.
+    and otherwise an index. A boolean is a label of its name, or 0 or 1.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -101,15 +96,9 @@ class LabelLookup:
         return int(value)
 
     def several(self, values: Any, row: int) -> np.ndarray:
-        """Returns the multi-label target of a row, float32 [C].
-
-        ``values`` are labels, or one number from 0 to 1 per label of the model.
-        """
+        """Returns the multi-label target of labels or of C numbers, float32 [C]."""
         if is_missing(values) or isinstance(values, str | bytes | numbers.Real):
-            raise UserError(
-                f"Row {row}: a list of labels or a row of 0 and 1 is needed, got "
-                f"{values!r}."
-            )
+            raise UserError(f"Row {row}: {values!r:.100} is not a list of labels.")
         values = sorted(values) if isinstance(values, Set) else plain(values, "labels")
         is_numbers = bool(values) and all(
             isinstance(value, numbers.Real | np.bool_) for value in values
@@ -118,12 +107,9 @@ class LabelLookup:
             len(set(values)) == len(values)
             and all(float(value) in self._by_number for value in values)
         )
-        is_flags = (
-            is_numbers
-            and len(values) == len(self.names)
-            and all(0 <= value <= 1 for value in values)
-        )
-        if is_numbers and is_labels and is_flags:
+        is_flags = is_numbers and len(values) == len(self.names)
+        is_flags = is_flags and all(0 <= value <= 1 for value in values)
+        if is_labels and is_flags:
             raise UserError(
                 f"Row {row}: {values!r:.100} may be labels or a row of 0 and 1; give "
                 "the labels as strings."

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.api import presets
-from electra_tf.api.base import TextModel, class_of, load_text_model
+from electra_tf.api.base import COLUMNS, TextModel, class_of, load_text_model
 from electra_tf.api.texts import SentenceVectors, columns_of, sliced
 from electra_tf.config.commands import EvaluateConfig
 from electra_tf.data.tokenizer import WordPiece, string_tensor
@@ -24,25 +24,20 @@ from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.folders.settings import TASK
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import ReplacedTokenDetector
-from electra_tf.serving.predictor import Predictor
+from electra_tf.serving.predictor import Answers, Predictor
 from electra_tf.tasks.encoding import encode_tensors
 
 
 def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedModel:
     """Loads a model of any kind.
 
-    Args:
-        source: the folder of a fine-tuning run, pretraining run or import, or of
-            ``save_to_preset``; a ``.keras`` file of a ``TextClassifier``,
-            ``TokenClassifier`` or ``QuestionAnswering``; a SavedModel; a folder or hub
-            name that ``electra-tf convert`` reads; or "mini", which is shipped.
+    ``source`` is the folder of a fine-tuning run, pretraining run or import, or of
+    ``save_to_preset``; a ``.keras`` file of a ``TextClassifier``, ``TokenClassifier``
+    or ``QuestionAnswering``; a SavedModel; a folder or hub name that ``electra-tf
+    convert`` reads; or "mini", which is shipped.
 
-    Returns:
-        One of the three Keras models, a ``PretrainedModel`` or an ``ExportedModel``.
-
-    Raises:
-        ValueError: if the model is damaged or its format is unknown.
-        OSError: if the file or folder does not exist.
+    Raises ValueError if the model is damaged or its format is unknown, and OSError if
+    it does not exist.
 
     Examples:
         >>> mini = et.load("mini")
@@ -55,8 +50,12 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
         True
     """
     path = Path(source)
-    has_graph = (path / "saved_model.pb").is_file()
-    if has_graph or ((path / "saved_model").is_dir() and not _has_keras_model(path)):
+    if (path / "saved_model.pb").is_file():
+        return ExportedModel(path)
+    has_class = (path / MODEL).is_file() and class_of(
+        files.read_json(path / TASK, {}).get("kind")
+    )
+    if (path / "saved_model").is_dir() and not has_class:
         return ExportedModel(path)
     if presets.task_class(source):
         return TextModel.load(source)
@@ -69,24 +68,16 @@ def evaluate(config: EvaluateConfig) -> None:
     model = load(config.model)
     if not isinstance(model, TextModel):
         raise UserError(
-            f"{config.model} holds no fine-tuned Keras model: give the folder of a "
-            "fine-tuning run."
+            f"{config.model} holds no fine-tuned Keras model: give the folder of a run."
         )
-    names = ("text", "label", "label_separator", "word_column", "tag_column")
-    columns = {name: getattr(config, name) or None for name in names}
+    columns = {name: getattr(config, name) or None for name in COLUMNS}
     scores = model.evaluate(config.input, batch_size=config.batch_size, **columns)
     for name, value in scores.items():
         cli.say(f"{name} {value:.2f}")
 
 
-def _has_keras_model(folder: Path) -> bool:
-    if not (folder / MODEL).is_file():
-        return False
-    return class_of(files.read_json(folder / TASK, {}).get("kind")) is not None
-
-
 def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
-    encoder, tokenizer, trained = presets.encoder_and_tokenizer(
+    encoder, tokenizer, length = presets.encoder_and_tokenizer(
         folder, dropout=0.0, attention_dropout=0.0
     )
     home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
@@ -96,8 +87,6 @@ def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
             detector = home.load("discriminator", ReplacedTokenDetector)
         except UserError as error:
             reason = str(error)
-    most = encoder.embeddings.max_positions
-    length = min(most, trained or most)
     return PretrainedModel(encoder, tokenizer, length, detector, reason)
 
 
@@ -151,13 +140,11 @@ class PretrainedModel:
         """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
         return self._vectors(texts, pooling, layer, batch_size)
 
-    def predict(
-        self, texts: Any, batch_size: int | None = None
-    ) -> list[dict[str, Any]]:
+    def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the probability that each token was replaced, for each text.
 
-        ``tokens`` are the word pieces, including [CLS] and [SEP]; ``replaced`` has one
-        probability per token. Raises ValueError without a replaced-token discriminator.
+        ``tokens`` include [CLS] and [SEP]; ``replaced`` has one probability per token.
+        Raises ValueError without a replaced-token discriminator.
         """
         if self._detector is None:
             raise UserError(
@@ -174,13 +161,9 @@ class PretrainedModel:
                 self._probabilities(inputs).numpy(),
                 strict=True,
             )
-            answers += [
-                {
-                    "tokens": [names[token] for token in ids[:size]],
-                    "replaced": values[:size].tolist(),
-                }
-                for ids, size, values in rows
-            ]
+            for ids, size, values in rows:
+                tokens = [names[token] for token in ids[:size]]
+                answers.append({"tokens": tokens, "replaced": values[:size].tolist()})
         return answers
 
 
@@ -195,9 +178,7 @@ class ExportedModel(Predictor):
         ['label', 'probabilities', 'probability']
     """
 
-    def predict(
-        self, texts: Any, batch_size: int | None = None
-    ) -> list[dict[str, Any]]:
+    def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the predictions of ``TextModel.predict``."""
         # Output of taggers, whose texts may be lists of words.
         words = "num_words" in self._serve.structured_outputs

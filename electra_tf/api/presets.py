@@ -1,8 +1,7 @@
 """Encoders by folder or name, also of other libraries, and presets of text models.
 
-A preset has keras-hub's layout, and keras_hub loads its backbone and tokenizer. It has
-no task classes for ELECTRA, so only this library reads task.json, task.weights.h5 and
-preprocessor.json.
+A preset has keras-hub's layout. keras-hub has no task classes for ELECTRA, so only this
+library reads task.json, task.weights.h5 and preprocessor.json.
 """
 
 import contextlib
@@ -89,11 +88,6 @@ def load(folder: Path) -> Any:
                 f"{keras_hub.VOCABULARY} has {len(vocabulary)} tokens, and the encoder "
                 f"{table.vocab_size}"
             )
-        if not 0 < model.max_seq_length <= table.max_positions:
-            raise UserError(
-                f"{PREPROCESSOR} has the max_seq_length {model.max_seq_length}, and "
-                f"the encoder {table.max_positions} positions"
-            )
         backbone = keras_hub.read(Source(str(folder))).discriminator
         networks.assign(networks.encoder_variables(model.encoder), backbone.encoder)
         keras.saving.load_weights(
@@ -109,51 +103,45 @@ def _not_of_the_head(model: TaskModel) -> list[Any]:
     return [*model.encoder._flatten_layers(), getattr(model, "optimizer", None)]
 
 
-def warn(line: str) -> None:
-    """Issues warnings with ``warnings.warn``; commands print them instead."""
+def _warn(line: str) -> None:
     if line.startswith("warning: "):
         warnings.warn(line.removeprefix("warning: "), stacklevel=2)
 
 
 @contextlib.contextmanager
 def folder_of(source: str | os.PathLike) -> Iterator[Path]:
-    """Yields a folder in this library's format with the content of ``source``.
-
-    Converts folders and names that only ``electra-tf convert`` reads into a temporary
-    folder. Raises the errors of the conversion.
-    """
+    """Yields ``source``, or a temporary conversion to this library's format."""
     path = named(source)
     if path.suffix == models.KERAS and not path.is_file():
         raise FileNotFoundError(f"No model at {path}.")
     is_run = (path / TASK).is_file() and not task_class(path)
-    is_ours = path.is_file() or is_run
-    if is_ours or PretrainingFolder(path).has_model("encoder"):
+    if path.is_file() or is_run or PretrainingFolder(path).has_model("encoder"):
         yield path
         return
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "converted"
         options = ConvertConfig(source=str(source), to=str(target))
-        convert.main(options, log=lambda line: warn(line.strip()))
+        convert.main(options, log=lambda line: _warn(line.strip()))
         yield target
 
 
 def encoder_and_tokenizer(
     source: str | os.PathLike, **options: Any
-) -> tuple[TextEncoder, WordPiece, int | None]:
-    """Returns the encoder, its tokenizer and the trained sequence length, if known.
+) -> tuple[TextEncoder, WordPiece, int]:
+    """Returns the encoder, its tokenizer and the number of trained positions.
 
-    ``options`` are ``dropout``, ``attention_dropout`` and ``mixed_precision``, as in
-    fine-tuning. ``mixed_precision`` defaults to Keras's global dtype policy if the
-    policy is mixed. Raises ValueError for other options and for a damaged encoder.
+    ``options`` are flags of fine-tuning. ``mixed_precision`` defaults to Keras's global
+    dtype policy if the policy is mixed.
     """
     known = ("dropout", "attention_dropout", "mixed_precision")
     if wrong := sorted(options.keys() - set(known)):
         raise UserError(f"Unknown option {wrong[0]!r}; known are {', '.join(known)}.")
     with folder_of(source) as folder:
         flags = {"encoder": str(folder), **options}
-        start = finetuning.pretrained(fields.from_flat(flags, FinetuneConfig), warn)
+        start = finetuning.pretrained(fields.from_flat(flags, FinetuneConfig), _warn)
     encoder, policy = start.encoder, keras.config.dtype_policy().name
     if "mixed_precision" not in options and policy.startswith("mixed_"):
         encoder = fresh_copy(encoder, policy)
         encoder.set_weights(start.encoder.get_weights())
-    return encoder, start.tokenizer, start.trained_length
+    most = encoder.embeddings.max_positions
+    return encoder, start.tokenizer, min(start.trained_length or most, most)

@@ -13,10 +13,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.api.base import TextModel, restoring, with_recipe
-from electra_tf.api.inputs import Columns
+from electra_tf.api.base import TextModel, restoring
 from electra_tf.api.labels import label_names
-from electra_tf.api.texts import is_missing, named, plain, text_of
+from electra_tf.api.texts import Columns, is_missing, named, plain, text_of
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, Rows, check_choice
 from electra_tf.tasks.sentences import Sentence, split_words
@@ -29,9 +28,8 @@ class TextClassifier(TextModel):
 
     Targets are label names. A number is a label if any label is a number, and otherwise
     an index into ``labels``. Multi-label targets are lists of labels, or one number
-    from 0 to 1 per label. Regression targets are numbers within ``label_range``. The
-    head, the loss and Keras's metrics scale them to [0, 1]; ``predict`` and the scores
-    of a table do not.
+    from 0 to 1 per label. Regression targets are numbers within ``label_range``; the
+    head, the loss and Keras's metrics scale them to [0, 1].
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -67,9 +65,9 @@ class TextClassifier(TextModel):
         """Builds and compiles a classifier with a new head on a pretrained encoder.
 
         Args:
-            preset: "mini", which is shipped; the folder of a pretraining run or import;
-                or a folder or name that ``electra-tf convert`` reads. A folder of
-                ``save_to_preset``, as the only argument, restores that model.
+            preset: "mini", the folder of a pretraining run or import, or a folder or
+                name that ``electra-tf convert`` reads. A folder of ``save_to_preset``,
+                as the only argument, restores that model.
             labels: class names in the order of the outputs.
             kind: "classification", "multilabel" or "regression".
             pair: whether the model reads two texts.
@@ -77,8 +75,7 @@ class TextClassifier(TextModel):
                 "cls".
             label_range: smallest and largest label of a regression.
             max_seq_length: maximum number of tokens per row; default: 128 (256 for
-                taggers, 512 for question answering), or fewer if the encoder was
-                trained on fewer or has fewer positions.
+                taggers, 512 for question answering), but at most the trained length.
             head_dropout: dropout rate before the linear layer of the head; default:
                 0.1.
             seed: seed of head, dropout and shuffling; default: from
@@ -89,12 +86,10 @@ class TextClassifier(TextModel):
                 ``adam_bias_correction``. With ``head_init="probe"`` the first ``fit``
                 on texts in memory begins with the head alone, to convergence.
 
-        A preset such as "mini" can have a recipe, which replaces the defaults of these
-        arguments and is printed in one line.
+        The recipe of a preset such as "mini" replaces these defaults and is printed.
 
-        Raises:
-            ValueError: if an argument is invalid or the encoder is damaged.
-            OSError: if the encoder does not exist.
+        Raises ValueError if an argument is invalid or the encoder is damaged, and
+        OSError if it does not exist.
         """
         check_choice("kind", kind, cls.kinds)
         if kind == "regression":
@@ -104,13 +99,8 @@ class TextClassifier(TextModel):
         else:
             least = 2 if kind == "classification" else 1
             settings = {"labels": label_names(labels, "labels", least)}
-        given = {"pooling": pooling, "head_dropout": head_dropout, **options}
-        options = with_recipe(preset, kind, given)
-        settings |= {
-            "pair": pair,
-            "pooling": options.pop("pooling", "cls"),
-            "dropout": options.pop("head_dropout", 0.1),
-        }
+        settings["pair"] = pair
+        options |= {"pooling": pooling, "head_dropout": head_dropout}
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
     def _labels_of(self, y: Any) -> list[Any]:
@@ -147,36 +137,33 @@ class TextClassifier(TextModel):
         values = [_number(value, n) for n, value in enumerate(labels)]
         for row, value in enumerate(values):
             if not low <= value <= high:
+                where = f"Row {row}: the label {value:g}"
                 raise UserError(
-                    f"Row {row}: the label {value:g} is outside of label_range "
-                    f"({low:g}, {high:g})."
+                    f"{where} is outside of label_range ({low:g}, {high:g})."
                 )
         return self._task.targets([Example("", (), value) for value in values])
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> np.ndarray:
-        """Returns the probability of each label, float32 [N, C].
-
-        Raises ValueError for a regression.
-        """
+        """Returns the probability of each label, float32 [N, C]."""
         if self._task.kind == "regression":
             raise UserError("A regression has no probabilities of labels.")
         columns = self._columns(x)
         texts = columns[self.text_names[0]]
         if not texts:
             return np.zeros([0, len(self.labels)], np.float32)
-        return self._task.decode(*self._outputs(columns, batch_size), texts)
+        rows = self._featurize(columns, None)
+        return self._task.decode(self._outputs(rows, batch_size), rows, texts)
 
 
 def _label_range(given: Any) -> tuple[float, float]:
-    if given is None:
-        raise UserError("A regression needs label_range, such as (0.0, 5.0).")
     try:
         low, high = map(float, given)
     except (TypeError, ValueError):
         low = high = float("nan")
     if not -np.inf < low < high < np.inf:
         raise UserError(
-            f"label_range must be a smaller and a larger number, got {given!r:.100}."
+            "label_range must be a smaller and a larger number, such as (0.0, 5.0), "
+            f"got {given!r:.100}."
         )
     return low, high
 
@@ -228,21 +215,15 @@ class TokenClassifier(TextModel):
         """Builds and compiles a tagger with a new head on a pretrained encoder.
 
         ``tags`` are all tag names. ``metric`` is "f1" of spans (default if "O" is a
-        tag) or "accuracy". See ``TextClassifier.from_preset`` for other arguments and
-        errors.
+        tag) or "accuracy". Other arguments are as in ``TextClassifier.from_preset``.
         """
         names = label_names(tags, "tags", 2)
         metric = metric or ("f1" if "O" in names else "accuracy")
         check_choice("metric", metric, ("f1", "accuracy"))
-        (kind,) = cls.kinds
-        options = with_recipe(preset, kind, {"head_dropout": head_dropout, **options})
-        settings = {
-            "labels": names,
-            "fallback": "O" if "O" in names else names[0],
-            "main_metric": metric,
-            "dropout": options.pop("head_dropout", 0.1),
-        }
-        return cls._new(preset, kind, settings, options, max_seq_length, seed)
+        fallback = "O" if "O" in names else names[0]
+        settings = {"labels": names, "fallback": fallback, "main_metric": metric}
+        options["head_dropout"] = head_dropout
+        return cls._new(preset, "tagging", settings, options, max_seq_length, seed)
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
         sentences = []
@@ -269,14 +250,13 @@ class TokenClassifier(TextModel):
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> list[np.ndarray]:
         """Returns float32 [words, C] per text; words without tokens have NaN."""
-        # Once: a generator can be read only once.
         columns = self._columns(x)
         if not columns["text"]:
             return []
-        outputs, rows = self._outputs(columns, batch_size)
+        rows = self._featurize(columns, None)
         counts = [len(split_words(text)) for text in columns["text"]]
         answers = [np.full([n, len(self.labels)], np.nan, np.float32) for n in counts]
-        for row, logits in enumerate(outputs):
+        for row, logits in enumerate(self._outputs(rows, batch_size)):
             word = rows.notes["word"][row]
             at = np.flatnonzero(word >= 0)
             answers[rows.example[row]][word[at]] = tf.nn.softmax(logits[at]).numpy()
@@ -317,9 +297,8 @@ class QuestionAnswering(TextModel):
     ) -> Self:
         """Builds and compiles a model with a new head on a pretrained encoder.
 
-        ``unanswerable`` allows questions without an answer. See
-        ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset`` for other
-        arguments and errors.
+        ``unanswerable`` allows questions without an answer. Other arguments are as in
+        ``tasks.QuestionAnswering`` and ``TextClassifier.from_preset``.
         """
         settings = {
             "unanswerable": unanswerable,
@@ -328,17 +307,16 @@ class QuestionAnswering(TextModel):
             "doc_stride": doc_stride,
             "max_answer_length": max_answer_length,
         }
-        (kind,) = cls.kinds
-        options = with_recipe(preset, kind, options)
+        kind = "question_answering"
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
     def _labels_of(self, y: Any) -> list[tuple[str, Any]]:
         y = named(y)
         columns = y if isinstance(y, Mapping) else {"answer": y}
         if "answer" not in columns:
+            names = ", ".join(columns)
             raise UserError(
-                "The labels need a column answer; the columns are "
-                f"{', '.join(columns)}."
+                f"The labels need a column answer; the columns are {names}."
             )
         answers = [
             text_of(value, f"answers (row {row})")
@@ -378,8 +356,6 @@ class QuestionAnswering(TextModel):
         else:
             at = int(start)
         if at < 0 or not context.startswith(answer, at):
-            raise UserError(
-                f"Row {row}: the answer {answer[:80]!r} is not at character {at} of "
-                "its context; starts count characters from 0."
-            )
+            where = f"character {at} of its context, counted from 0"
+            raise UserError(f"Row {row}: the answer {answer[:80]!r} is not at {where}.")
         return ((answer, at),)

@@ -24,16 +24,16 @@ from electra_tf.tasks.encoding import encode_texts
 from electra_tf.tasks.heads import mean_over_tokens
 from electra_tf.tasks.sentences import split_words
 
+Columns = dict[str, list[str]]
 
-def columns_of(
-    texts: Any, names: Sequence[str], *, words: bool = False
-) -> dict[str, list[str]]:
+
+def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Columns:
     """Returns texts as one list of strings per name.
 
     ``texts`` are rows or columns. Rows are a list, array, tensor or Series of strings,
     tuples in the order of ``names``, or dictionaries. Columns are a tuple in the order
     of ``names``, a dictionary or a DataFrame. With ``words``, a row may be a list of
-    words. Raises ValueError for other values.
+    words.
     """
     texts = named(texts)
     if not isinstance(texts, Mapping | tuple):
@@ -44,8 +44,7 @@ def columns_of(
             for number, row in enumerate(rows):
                 if len(row) != len(rows[0]):
                     raise UserError(
-                        f"Row {number} has {len(row)} texts, and row 0 has "
-                        f"{len(rows[0])}."
+                        f"Row {number} has {len(row)} texts, row 0 has {len(rows[0])}."
                     )
             texts = tuple(zip(*rows, strict=True))
         else:
@@ -61,8 +60,7 @@ def columns_of(
         texts = tuple(texts[name] for name in names)
     if len(texts) != len(names):
         raise UserError(
-            f"The model needs {' and '.join(names)}, but got {len(texts)} column(s) of "
-            "texts."
+            f"The model needs {' and '.join(names)}, but got {len(texts)} column(s)."
         )
     columns = {
         name: _strings(column, name, words)
@@ -91,10 +89,7 @@ def _is_rows(values: tuple, words: bool) -> bool:
 
 
 def plain(values: Any, name: str) -> list[Any]:
-    """Converts a column (array, tensor, Series or sequence) to a list.
-
-    Raises ValueError, with the ``name`` of the column, for a single value or a table.
-    """
+    """Converts an array, tensor, Series or sequence to a list; errors have ``name``."""
     if hasattr(values, "columns"):
         # The elements of a DataFrame are the names of its columns.
         raise UserError(f"{name} must be one column of unique name, got a table.")
@@ -103,15 +98,12 @@ def plain(values: Any, name: str) -> list[Any]:
             return plain(getattr(values, method)(), name)
     is_single = isinstance(values, str | bytes | Mapping | Set)
     if is_single or not isinstance(values, Iterable):
-        raise UserError(
-            f"{name} must be a list of values; put a single one into [...]. Got "
-            f"{values!r:.100}."
-        )
+        raise UserError(f"{name} must be a list of values. Got {values!r:.100}.")
     return list(values)
 
 
 def column_of(values: Any, name: str) -> list[Any]:
-    """Converts a column, or the only column of a table, to a list; see ``plain``."""
+    """Converts a column, or the only column of a table, to a list."""
     table = named(values)
     if isinstance(table, Mapping) and len(table) == 1:
         (values,) = table.values()
@@ -156,14 +148,11 @@ def checked_batch_size(given: int | None) -> int:
     return int(given)
 
 
-def sliced(
-    columns: Mapping[str, list[str]], batch_size: int | None
-) -> Iterator[dict[str, list[str]]]:
+def sliced(columns: Columns, batch_size: int | None) -> Iterator[Columns]:
     """Yields columns of at most ``batch_size`` texts."""
     size = checked_batch_size(batch_size)
     for start in range(0, len(next(iter(columns.values()))), size):
-        end = start + size
-        yield {name: column[start:end] for name, column in columns.items()}
+        yield {name: x[start : start + size] for name, x in columns.items()}
 
 
 def is_batched(source: Any) -> bool:
@@ -180,18 +169,12 @@ def batch_count(source: Any) -> int | None:
 
 
 def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
-    """Yields the batches of one epoch: texts, labels and sample weights, or None.
-
-    A tuple is (texts, labels) or (texts, labels, sample weights); other elements are
-    texts. ``shuffle`` shuffles the batches of a ``PyDataset``.
-    """
+    """Yields the batches of one epoch: texts, labels and sample weights, or None."""
     batches = source
     if isinstance(source, tf.data.Dataset):
         leaves = tf.nest.flatten(source.element_spec)
         if any(leaf.shape.rank == 0 for leaf in leaves):
-            raise UserError(
-                "The dataset has single texts: give dataset.batch(32), or another size."
-            )
+            raise UserError("The dataset has single texts: give dataset.batch(32).")
         batches = source.as_numpy_iterator()
     elif isinstance(source, keras.utils.PyDataset):
         batches = _items(source, shuffle)
@@ -202,7 +185,7 @@ def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
 
 
 def first_element(source: Any) -> tuple | None:
-    """Returns the first batch, outside of any epoch, or None without batches."""
+    """Returns the first batch, outside of any epoch, or None."""
     if isinstance(source, keras.utils.PyDataset):
         source = iter([] if source.num_batches == 0 else [source[0]])
     return next(elements(source), None)
@@ -219,15 +202,8 @@ def _items(source: keras.utils.PyDataset, shuffle: bool) -> Iterator[Any]:
     source.on_epoch_end()
 
 
-def names_of(texts: Any) -> tuple[str, ...]:
-    """Returns ("text",), or ("text", "text_pair") for pairs of texts."""
-    columns = isinstance(texts, tuple) and not _is_rows(texts, words=False)
-    pairs = isinstance(texts, list) and bool(texts) and isinstance(texts[0], tuple)
-    return ("text", "text_pair") if columns or pairs else ("text",)
-
-
 class SentenceVectors:
-    """Computes sentence embeddings from the hidden states of an encoder.
+    """Sentence embeddings from the hidden states of an encoder.
 
     Texts are truncated to ``max_seq_length`` tokens, special tokens included.
     """
@@ -236,7 +212,6 @@ class SentenceVectors:
         self._encoder = encoder
         self._tokenizer = tokenizer
         self._length = max_seq_length
-        # Traced once per pooling, layer and rank of LoRA.
         self._traced: dict[tuple, types.SimpleNamespace] = {}
 
     def __call__(
@@ -259,21 +234,21 @@ class SentenceVectors:
                 sentence embedding (docs/python.md).
             batch_size: number of texts per batch; affects the result by rounding only.
             names: names of the texts. Default: one text, or a pair if rows are tuples.
-
-        Raises:
-            ValueError: if an argument is invalid.
         """
-        blocks = self._encoder.num_layers
         check_choice("pooling", pooling, ("mean", "cls"))
+        blocks = self._encoder.num_layers
         is_number = isinstance(layer, int | np.integer)
         if layer is not None and not (is_number and -blocks - 1 <= layer <= blocks):
             raise UserError(
-                f"layer is {layer!r}; the encoder has {blocks} blocks: give 0 (input "
-                f"of the first) to {blocks}, a negative integer, or None for their "
-                "average."
+                f"layer is {layer!r}; the encoder has {blocks} blocks: give an integer "
+                f"from {-blocks - 1} to {blocks}, or None for the average."
             )
         batch_size = checked_batch_size(batch_size)
-        columns = list(columns_of(texts, names or names_of(texts)).values())
+        if names is None:
+            is_columns = isinstance(texts, tuple) and not _is_rows(texts, words=False)
+            is_pairs = isinstance(texts, list) and texts and isinstance(texts[0], tuple)
+            names = ("text", "text_pair") if is_columns or is_pairs else ("text",)
+        columns = list(columns_of(texts, names).values())
         if not columns[0]:
             return np.zeros([0, self._encoder.hidden_size], np.float32)
         inputs, numbers = encode_texts(self._tokenizer, columns, self._length)

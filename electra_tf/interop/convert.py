@@ -9,6 +9,7 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
+from electra_tf.config import fields
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
@@ -25,6 +26,7 @@ FORMATS: dict[str, ModuleType] = {
 
 def main(options: ConvertConfig, log: Log = cli.say) -> None:
     """Converts ``options.source`` to the folder ``options.to``, atomically."""
+    fields.check_dependencies(options)
     target = FORMATS[options.format]
     # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()
@@ -56,9 +58,8 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     if model.not_taken:
         log(f"  not taken: {_listed(model.not_taken)}")
     # Every format holds at least one encoder.
-    size = (2 if model.float16 else 4) * sum(
-        array.size for array in model.main.encoder.values()
-    )
+    weights = sum(array.size for array in model.main.encoder.values())
+    size = (2 if model.float16 else 4) * weights
     with files.replacing(folder, size=size) as part:
         part.mkdir()
         notes = target.write(part, model)
@@ -72,12 +73,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
 
 
 def push(folder: Path, name: str, *, private: bool) -> str:
-    """Uploads a folder to a model repository, which it may create; returns its URL.
-
-    The client authenticates with its own token (``HF_TOKEN``, or ``hf auth login``).
-    Raises OSError if the hub cannot be reached or refuses, and ValueError for an
-    existing public repository if ``private``.
-    """
+    """Uploads a folder to a model repository, which it may create; returns its URL."""
     from huggingface_hub import HfApi
 
     api = HfApi(library_name="electra_tf")
@@ -90,23 +86,20 @@ def push(folder: Path, name: str, *, private: bool) -> str:
             api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
     except Exception as error:  # The client raises many types.
         raise OSError(
-            f"--push_to_hub={name}: cannot upload {folder} to the Hugging Face hub: "
-            f"{cli.reason(error)} The folder is written; log in (hf auth login, or "
-            "HF_TOKEN) and run `hf upload` with it."
+            f"--push_to_hub={name}: cannot upload {folder}, which is written: "
+            f"{cli.reason(error)} Run `hf auth login` and `hf upload`."
         ) from error
     if is_public:
         raise UserError(
-            f"--private: {name} exists and is public: make it private, or name another "
-            f"repository. {folder} is written and not uploaded."
+            f"--private: {name} exists and is public: {folder} is not uploaded."
         )
     return str(made)
 
 
 def _check_finite(model: Imported) -> None:
     """Raises ValueError if weights are not finite, as of a run that diverged."""
-    parts = {r: {**x.encoder, **x.head} for r, x in model.towers.items()}
-    if model.task:
-        parts["head"] = model.task.arrays
+    parts = {role: {**x.encoder, **x.head} for role, x in model.towers.items()}
+    parts["head"] = model.task.arrays if model.task else {}
     for part, arrays in parts.items():
         for name, array in arrays.items():
             if not np.isfinite(array).all():
@@ -121,10 +114,9 @@ def _check_task(model: Imported, options: ConvertConfig) -> None:
     target = "hugging_face" if model.format == "electra_tf" else "electra_tf"
     is_float16 = options.float16 and target == "electra_tf"
     if options.format != target or is_float16:
+        formats = f"--format={target}{' without --float16' * is_float16}"
         raise UserError(
-            f"{model.source} is fine-tuned: convert it to --format={target}"
-            f"{' without --float16' * is_float16}, or pass --only=discriminator for "
-            "its encoder alone."
+            f"{model.source} is fine-tuned: pass {formats}, or --only=discriminator."
         )
 
 
@@ -136,8 +128,7 @@ def find_format(source: Source) -> ModuleType:
     path = Path(source.path)
     if not path.exists():
         raise FileNotFoundError(
-            f"{source.path} is not a folder or checkpoint. A name on the Hugging Face "
-            "hub is owner/name."
+            f"{source.path} is not a folder, a checkpoint or owner/name on the hub."
         )
     message = f"{source.path} is not in a known format ({', '.join(FORMATS)})."
     if (path / CHECKPOINTS).is_dir():
@@ -154,7 +145,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
         if model.run and home.vocabulary_sha256 not in (None, vocabulary.sha256):
             raise UserError(
                 f"--vocab_file={options.vocab_file} is not the vocabulary of "
-                f"{model.source}: its SHA-256 is not the one in config.json."
+                f"{model.source}, by the SHA-256 in config.json."
             )
     elif vocabulary and model.run:
         home.check_hash(vocabulary)
@@ -166,7 +157,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
             f"The vocabulary has {len(vocabulary)} tokens but the weights have "
             f"embeddings for {sizes.vocab_size}: pass --vocab_file."
         )
-    # Embedding tables are often padded to a round number of rows.
+    # Tables are often padded to a round number of rows.
     if rows := range(len(vocabulary), sizes.vocab_size):
         notes.append(
             f"{len(rows)} rows of the word table have no token; named [no_token_N]"
@@ -183,8 +174,7 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
     length = options.trained_length or model.trained_length or sizes.max_positions
     if (options.trained_length or 0) > sizes.max_positions:
         raise UserError(
-            f"--trained_length={length} exceeds the {sizes.max_positions} positions of "
-            "the model."
+            f"--trained_length={length} exceeds the {sizes.max_positions} positions."
         )
     return dataclasses.replace(
         model,
@@ -203,8 +193,7 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
         raise UserError(
-            f"--to={folder} is not empty ({_listed(names)}): pass --overwrite to "
-            "replace it, or name another folder."
+            f"--to={folder} is not empty ({_listed(names)}): pass --overwrite."
         )
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     relative = (path.relative_to(folder).as_posix() for path in inside)

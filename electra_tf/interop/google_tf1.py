@@ -7,6 +7,7 @@ alone, lack ``generator/``.
 """
 
 import contextlib
+import math
 import re
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def newest(path: Path) -> str | None:
     """Returns the prefix of a checkpoint, or of the newest one in a folder, or None.
 
     The file ``checkpoint`` selects one of several. Without it, a checkpoint without a
-    step (a finished model) comes first, then the last step.
+    step comes first, then the last step.
     """
     if not path.is_dir():
         prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
@@ -74,9 +75,9 @@ def newest(path: Path) -> str | None:
         return str(path / name)
     prefixes = [str(file).removesuffix(".index") for file in path.glob("*.index")]
 
-    def order(prefix: str) -> tuple[bool, int, str]:
+    def order(prefix: str) -> tuple[float, str]:
         step = re.search(r"-(\d+)$", prefix)
-        return (step is None, int(step[1]) if step else 0, prefix)
+        return (int(step[1]) if step else math.inf, prefix)
 
     return max(prefixes, key=order, default=None)
 
@@ -84,14 +85,14 @@ def newest(path: Path) -> str | None:
 def read_variables(
     prefix: str, skipped: re.Pattern
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Returns the variables of a checkpoint, and the names that match ``skipped``."""
+    """Returns the variables of a checkpoint and the ``skipped`` names."""
     files.check_checkpoint_path(prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(reader.get_variable_to_shape_map())
         others = list(filter(skipped.fullmatch, names))
         arrays = {n: reader.get_tensor(n) for n in names if n not in others}
-    except Exception as error:  # The reader raises errors of many types.
+    except Exception as error:  # The reader raises many types.
         reason = cli.reason(error)
         raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
     return arrays, others
@@ -106,8 +107,7 @@ def read(source: Source) -> Imported:
     tensors = Tensors(arrays, prefix)
     has_body = tensors.starting_with(GENERATOR)
     heads = {r: tensors.starting_with(f"{s}/") for r, s in HEAD_SCOPES.items()}
-    # Prefixes of the bodies (projection, blocks). A checkpoint with only the
-    # generator's head is a masked LM under `electra/`.
+    # A checkpoint with only the generator's head is a masked LM under `electra/`.
     bodies = {}
     if has_body or heads["discriminator"] or not heads["generator"]:
         bodies["discriminator"] = MAIN
@@ -134,9 +134,9 @@ def read(source: Source) -> Imported:
         head = tensors.read(GOOGLE_TF1.head(role, sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
     if tensors.left and source.only is None:
+        names = ", ".join(tensors.left[:5])
         raise UserError(
-            f"{prefix} has {len(tensors.left)} variables that are not part of ELECTRA: "
-            f"{', '.join(tensors.left[:5])}."
+            f"{prefix} has variables that are not part of ELECTRA: {names}."
         )
     words = folder / "vocab.txt"
     return Imported(
@@ -157,40 +157,29 @@ def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
     for path in candidates:
         config = files.read_json(path, {}, shape={"num_attention_heads": int | None})
         if config.get("hidden_act", "gelu") != "gelu":
-            raise UserError(
-                f"{path} describes a variant that cannot be imported: hidden_act is "
-                f"{config['hidden_act']!r}, not 'gelu'."
-            )
+            act = config["hidden_act"]
+            raise UserError(f"{path}: hidden_act is {act!r}, not 'gelu'.")
         if (heads := config.get("num_attention_heads")) is not None:
             return heads
-    notes.append(
-        f"assumed: the {role} has hidden size // 64 attention heads; a checkpoint does "
-        "not store their number"
-    )
+    notes.append(f"assumed: the {role} has hidden size // 64 attention heads")
     return None
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes a checkpoint under the original names, vocab.txt and config files.
-
-    Masked LM alone goes under ``electra/``, as in the original code.
-    """
+    """Writes a checkpoint under the original names, vocab.txt and config files."""
     arrays: dict[str, np.ndarray] = {}
     for role, tower in model.towers.items():
         body = MAIN if tower is model.main else GENERATOR
         arrays |= scatter(GOOGLE_TF1.encoder(tower.sizes, MAIN, body), tower.encoder)
         if tower.head:
             arrays |= scatter(GOOGLE_TF1.head(role, tower.sizes), tower.head)
-        config = {
-            "hidden_act": "gelu",
-            "hidden_size": tower.sizes.hidden_size,
-            "num_attention_heads": tower.sizes.num_heads,
-        }
+        sizes = tower.sizes
+        config = {"hidden_act": "gelu", "hidden_size": sizes.hidden_size}
+        config["num_attention_heads"] = sizes.num_heads
         files.write_json(folder / _CONFIGS[role], config)
     tensor_names = sorted(arrays)
     try:
-        # Keyed by name: the original code cannot read the object graphs of TensorFlow 2
-        # checkpoints.
+        # Keyed by name: the original code cannot read object graphs of TensorFlow 2.
         tf.raw_ops.SaveV2(
             prefix=str(folder / _PREFIX),
             tensor_names=tensor_names,

@@ -5,17 +5,18 @@ generator's folder is ``generator/`` below the discriminator's.
 """
 
 import dataclasses
+import re
 import typing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf import files
+from electra_tf import cli, files
 from electra_tf.errors import UserError
 from electra_tf.folders.cards import data_lines, recipe_lines, sections, table
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
-from electra_tf.interop import task_heads, tensor_files, tokenizer_files
+from electra_tf.interop import task_heads, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
 from electra_tf.interop.networks import Imported, Sizes, Source, TaskHead, Tower
 
@@ -47,6 +48,7 @@ SIZES = {
     "attention_probs_dropout_prob": "attention_dropout",
     "initializer_range": "initializer_range",
 }
+_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _HINTS = typing.get_type_hints(Sizes)
 _SHAPE = {
     **{theirs: _HINTS[ours] for theirs, ours in SIZES.items()},
@@ -61,6 +63,11 @@ _TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 # Older pickles hold the generator's output matrix, a copy of the word table.
 OUTPUT_MATRIX = "generator_lm_head.weight"
+
+# Downloaded besides the weights.
+_SMALL = ("*.json", "vocab.txt")
+_DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 _CARD = """---
 library_name: transformers
@@ -100,15 +107,15 @@ def detect(source: Source) -> bool:
     """Returns True for a hub name or a folder with ``transformers`` weights."""
     folder = Path(source.path)
     if not folder.is_dir():
-        return tensor_files.is_hub_name(source.path)
-    if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
-        return True
-    return "model_type" in files.read_json(folder / "config.json", {})
+        return _is_hub_name(source.path)
+    has_weights = any((folder / name).is_file() for name in HUGGING_FACE_FILES)
+    config = folder / "config.json"
+    return has_weights or "model_type" in files.read_json(config, {})
 
 
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's folder if it is known."""
-    folder = tensor_files.local_folder(source.path)
+    folder = _local_folder(source.path)
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
@@ -118,7 +125,7 @@ def read(source: Source) -> Imported:
     first = _read_half(folder, heads[0], with_task=source.only is None)
     halves = {first.role: first}
     if other is not None and source.only != "discriminator":
-        second = _read_half(tensor_files.local_folder(other), heads[1])
+        second = _read_half(_local_folder(other), heads[1])
         if (first.role, second.role) != ("discriminator", "generator"):
             raise UserError(
                 f"{source.path} holds a {first.role} and {other} a {second.role}; they "
@@ -128,22 +135,16 @@ def read(source: Source) -> Imported:
     towers = source.selected({role: half.tower for role, half in halves.items()})
     tokenizer = tokenizer_files.read_tokenizer(folder)
     if len(halves) == 2:
-        theirs = tokenizer_files.read_tokenizer(tensor_files.local_folder(other))
+        theirs = tokenizer_files.read_tokenizer(_local_folder(other))
         if theirs.vocabulary not in (None, tokenizer.vocabulary):
-            raise UserError(
-                f"{source.path} and {other} have different vocabularies: they are not "
-                "of one model, or one vocab.txt or tokenizer.json is wrong."
-            )
+            raise UserError(f"{source.path} and {other} have different vocabularies.")
     task, notes = first.task, tokenizer.notes
     may_be_pair = task is not None and task.kind in task_heads.PROBLEMS
     if source.pair is not None:
         if not may_be_pair:
-            raise UserError(
-                f"--pair requires a head for classification or regression, which "
-                f"{source.path} lacks: leave it out."
-            )
-        names_of_texts = ["text", "text_pair"] if source.pair else ["text"]
-        options = {**task.options, "text_names": names_of_texts}
+            raise UserError(f"{source.path} has no head for texts: leave --pair out.")
+        text_names = ["text", "text_pair"] if source.pair else ["text"]
+        options = {**task.options, "text_names": text_names}
         task = dataclasses.replace(task, options=options)
     elif may_be_pair and "text_names" not in task.options:
         notes += ("assumed: an example has one text (--pair: two texts)",)
@@ -161,7 +162,7 @@ def _read_half(
     folder: Path, num_heads: int | None = None, *, with_task: bool = False
 ) -> _Half:
     config = read_config(folder)
-    tensors = Tensors(tensor_files.read_tensors(folder), str(folder))
+    tensors = Tensors(read_tensors(folder), str(folder))
     is_generator = tensors.starting_with("generator_")
     role = "generator" if is_generator else "discriminator"
     # Bare encoders lack this prefix.
@@ -172,12 +173,10 @@ def _read_half(
         body=prefix,
         # The default of `transformers`, not the original's rule.
         num_heads=num_heads or config.get("num_attention_heads", 4),
-        dropout=config.get("hidden_dropout_prob", 0.1),
-        attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
-        initializer_range=config.get("initializer_range", 0.02),
+        **{SIZES[name]: config[name] for name in _RATES if name in config},
     )
-    # A wrong num_attention_heads fits all shapes; other entries that differ show that
-    # the config belongs to other weights.
+    # The config of other weights may have another num_attention_heads, which fits all
+    # shapes.
     wrong = [
         f"{theirs} is {config[theirs]}, and {getattr(sizes, ours)} by the tensors"
         for theirs, ours in SIZES.items()
@@ -185,10 +184,8 @@ def _read_half(
         and not (ours == "num_heads" and num_heads)
     ]
     if wrong:
-        raise UserError(
-            f"{folder / 'config.json'} contradicts the tensors in its folder: "
-            f"{'; '.join(wrong)}."
-        )
+        where = folder / "config.json"
+        raise UserError(f"{where} contradicts the tensors: {'; '.join(wrong)}.")
     encoder = tensors.read(HUGGING_FACE.encoder(sizes, prefix, prefix))
     head = {}
     if is_generator or tensors.starting_with(f"{HEAD_SCOPES['discriminator']}."):
@@ -203,17 +200,99 @@ def _read_half(
         tensors.get(OUTPUT_MATRIX), tensors.get(words), equal_nan=True
     ):
         raise UserError(f"{folder}: {OUTPUT_MATRIX} is not the word table, {words}.")
-    task = None
+    task, width = None, sizes.hidden_size
     if with_task and not head:
-        hidden_size = sizes.hidden_size
-        task = task_heads.of_hugging_face(tensors, config, hidden_size, str(folder))
+        task = task_heads.of_hugging_face(tensors, config, width, str(folder))
     known = (*_TASK_HEADS, *(prefix + name for name in (*BUFFERS, "pooler.")))
     if unknown := [name for name in tensors.left if not name.startswith(known)]:
-        raise UserError(
-            f"{folder} has {len(unknown)} tensors that are not part of ELECTRA: "
-            f"{', '.join(unknown[:5])}."
-        )
+        names = ", ".join(unknown[:5])
+        raise UserError(f"{folder} has tensors that are not part of ELECTRA: {names}.")
     return _Half(role, Tower(sizes, encoder, head), tuple(tensors.left), task)
+
+
+def _is_hub_name(path: str) -> bool:
+    """Returns True if a path may name a hub repository (owner/name)."""
+    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
+
+
+def _local_folder(path: str) -> Path:
+    """Returns the folder itself, or a downloaded copy of a hub repository."""
+    if Path(path).is_dir():
+        return Path(path)
+    if not _is_hub_name(path):
+        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
+    from huggingface_hub import snapshot_download
+
+    try:
+        # Downloads pickles only if there are no safetensors.
+        for kind in HUGGING_FACE_FILES:
+            # Also of the generator's folder in it.
+            patterns = [*_SMALL, f"*{kind}"]
+            folder = Path(snapshot_download(path, allow_patterns=patterns))
+            if (folder / kind).is_file():
+                break
+    except Exception as error:  # The client raises many types.
+        raise OSError(
+            f"{path} is not a local folder and cannot be downloaded from the Hugging "
+            f"Face hub: {cli.reason(error)} Pass the folder of a copy."
+        ) from error
+    return folder
+
+
+def read_tensors(folder: Path) -> dict[str, np.ndarray]:
+    """Reads all tensors of a folder, by name."""
+    paths = [folder / name for name in HUGGING_FACE_FILES]
+    path = next(filter(Path.is_file, paths), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}: save other weights "
+            "as one safetensors file first."
+        )
+    read = _safetensors if path.suffix == ".safetensors" else _pickled
+    # LayerNorms had other names before 2020.
+    return {
+        name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): x
+        for name, x in read(path).items()
+    }
+
+
+def _safetensors(path: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(path)
+    # NumPy lacks some types.
+    except (SafetensorError, AttributeError) as error:
+        raise UserError(f"{path} is damaged, or quantized: {error}.") from error
+    for name, array in arrays.items():
+        if array.dtype.name not in _DTYPES:
+            raise UserError(
+                f"{path} may be quantized: {name} has the type {array.dtype.name}; "
+                f"allowed are {', '.join(_DTYPES)}."
+            )
+    return arrays
+
+
+def _pickled(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(f"{path} needs PyTorch: pip install torch.") from error
+    try:
+        # Never unpickles code.
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # Unpickling raises many types.
+        raise UserError(f"{path} cannot be read: {cli.reason(error)}") from error
+    if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
+        raise UserError(
+            f"{path} holds more than the tensors of a model: call save_pretrained."
+        )
+    # NumPy has no bfloat16.
+    return {
+        name: (value.float() if value.is_floating_point() else value).detach().numpy()
+        for name, value in tensors.items()
+    }
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -231,19 +310,16 @@ def read_config(folder: Path) -> dict[str, Any]:
         if config.get(name, value) != value
     ]
     if wrong:
-        raise UserError(
-            f"{path} describes a variant that cannot be imported: {'; '.join(wrong)}."
-        )
+        raise UserError(f"{path}: unsupported variant: {'; '.join(wrong)}.")
     return config
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
     """Writes weights, config, tokenizer and model card for ``transformers``."""
-    main, *others = model.towers
-    _write_half(folder, model, main)
-    for other in others:
-        (folder / GENERATOR).mkdir()
-        _write_half(folder / GENERATOR, model, other)
+    for role, tower in model.towers.items():
+        half = folder if tower is model.main else folder / GENERATOR
+        half.mkdir(exist_ok=True)
+        _write_half(half, model, role)
     files.write_text(folder / "README.md", model_card(model))
     return ()
 
@@ -262,10 +338,7 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
         of_head, more = task_heads.to_hugging_face(task, model.source)
         arrays |= of_head
     if model.float16:
-        arrays = {
-            name: to_half(array, f"{model.source}: {name}")
-            for name, array in arrays.items()
-        }
+        arrays = {n: to_half(x, f"{model.source}: {n}") for n, x in arrays.items()}
     path = folder / "model.safetensors"
     try:
         # `transformers` requires "pt".

@@ -1,10 +1,10 @@
 """Converts keras-hub's ``ElectraBackbone``: presets and ``.keras`` files.
 
-A backbone is an encoder without ELECTRA's heads. It adds a pooler, which ELECTRA does
-not train, and approximates GELU by tanh. Google's code and this library use exact GELU.
+A backbone has a pooler, which ELECTRA does not train, and no heads of ELECTRA.
 """
 
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,10 +70,7 @@ _POOLER = ("pooled_dense/kernel", "pooled_dense/bias")
 
 
 def detect(source: Source) -> bool:
-    """Returns True for a preset (folder or name) or a ``.keras`` backbone.
-
-    Reads names and JSON only.
-    """
+    """Returns True for a preset (folder or name) or a ``.keras`` backbone."""
     path, name = Path(source.path), source.path
     if not path.exists():
         # The prefix first: most names need no import of keras-hub.
@@ -86,7 +83,7 @@ def read(source: Source) -> Imported:
     """Reads a backbone, without a head, as the tower to fine-tune."""
     if source.generator or source.only == "generator":
         raise UserError(
-            f"{source.path} is a keras-hub backbone, which has no generator: leave out "
+            f"{source.path} is a backbone, which has no generator: leave out "
             "--generator and --only=generator."
         )
     source.reject("num_heads", "pair")
@@ -97,11 +94,7 @@ def read(source: Source) -> Imported:
         discriminator=_tower(_load(Path(source.path))),
         **_tokenizer_beside(source.path),
         not_taken=(HEAD,) if head.is_file() else (),
-        notes=(
-            f"{POOLER_NOTE} and was not taken.",
-            GELU_NOTE,
-            "The format has no heads, which fine-tuning does not need.",
-        ),
+        notes=(f"{POOLER_NOTE} and was not taken.", GELU_NOTE),
     )
 
 
@@ -119,29 +112,23 @@ def _tower(backbone: keras.Model) -> Tower:
 def _variables(
     backbone: keras.Model, sizes: Sizes
 ) -> list[tuple[Row, list[keras.Variable]]]:
-    """Returns the rows of an encoder with the variables that hold their arrays."""
+    """Returns the rows of an encoder with their variables."""
     variables = {variable.path: variable for variable in backbone.weights}
     rows = _STYLE.encoder(sizes)
     known = {*_POOLER, *(name for row in rows for name in row.theirs)}
     if different := sorted(variables.keys() ^ known):
-        raise UserError(
-            f"This version of keras-hub has another {CLASS_NAME}; different variables "
-            f"are {', '.join(different[:5])}."
-        )
+        names = ", ".join(different[:5])
+        raise UserError(f"This version of keras-hub has other variables: {names}.")
     return [(row, [variables[name] for name in row.theirs]) for row in rows]
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
-    """Writes a preset of the main tower's encoder; returns notes on omissions.
-
-    ``ElectraBackbone`` and ``ElectraTokenizer`` of ``keras_hub.models`` load it with
-    ``from_preset(folder)``. Raises ValueError if the special tokens have other names.
-    """
+    """Writes a preset of the main tower's encoder; returns notes on omissions."""
     hub, vocabulary, sizes = _hub(), model.vocabulary, model.main.sizes
     if vocabulary.special_tokens != SPECIAL_TOKENS:
         raise UserError(
-            "keras-hub's ElectraTokenizer needs the special tokens to be called "
-            f"[PAD], [UNK], [CLS], [SEP] and [MASK], not {vocabulary.special_tokens}."
+            f"keras-hub's ElectraTokenizer needs the special tokens {SPECIAL_TOKENS}, "
+            f"not {vocabulary.special_tokens}."
         )
     backbone = hub.models.ElectraBackbone(
         **{theirs: getattr(sizes, ours) for ours, theirs in _SIZES.items()},
@@ -178,11 +165,10 @@ def _load(path: Path) -> keras.Model:
     try:
         if path.suffix == ".keras":
             models.check_archive(path)
-            _check_sizes(path, path.stat().st_size)
+            _check_config(path, [path])
             return keras.saving.load_model(path, compile=False)
         if path.is_dir():
-            _check_sizes(path, sum(x.stat().st_size for x in path.glob("*.h5")))
-            _check_layers(path)
+            _check_config(path, path.glob("*.h5"))
         # Keras's global policy would round the weights.
         return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
     except Exception as error:  # Keras raises many types.
@@ -191,7 +177,7 @@ def _load(path: Path) -> keras.Model:
 
 
 def _tokenizer_beside(source: str) -> dict[str, Any]:
-    """Returns the vocabulary and casing as fields of ``Imported``; {} if unknown."""
+    """Returns the fields ``vocabulary``, ``lower_case`` and ``strip_accents``."""
     folder = Path(source)
     if not folder.exists():
         tokenizer = _hub().models.ElectraTokenizer.from_preset(source)
@@ -209,8 +195,8 @@ def _tokenizer_beside(source: str) -> dict[str, Any]:
     prefix, splits = (about["config"].get(x) for x in ("suffix_indicator", "split"))
     if prefix not in (None, "##") or splits is False:
         raise UserError(
-            f"{folder / TOKENIZER}: suffix_indicator is {prefix!r} and split {splits}; "
-            "this library's tokenizer has '##' and True."
+            f"{folder / TOKENIZER}: suffix_indicator is {prefix!r} and split {splits}, "
+            "not '##' and True."
         )
     return {
         "vocabulary": Vocabulary.load(folder / VOCABULARY),
@@ -237,38 +223,30 @@ def _json(path: Path) -> dict[str, Any]:
     raise UserError(f"{path}: its {CONFIG} would unpack to {size} bytes.")
 
 
-def _config(path: Path) -> dict[str, Any]:
-    config = _json(path).get("config")
-    return config if isinstance(config, dict) else {}
+def _check_config(path: Path, weights: Iterable[Path]) -> None:
+    """Raises ValueError if sizes or layers of the config do not fit the weights.
 
-
-def _check_sizes(path: Path, held: int) -> None:
-    """Raises ValueError if ``held`` bytes are too few for the config's sizes.
-
-    Keras would allocate all weights before it detects that the file lacks them.
+    Keras would allocate all weights before it detects that a file lacks them, and does
+    not read further layers.
     """
-    config = _config(path)
+    config = _json(path).get("config")
+    config = config if isinstance(config, dict) else {}
     sizes = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
+    held = sum(file.stat().st_size for file in weights)
     models.check_sizes({"config": {**sizes, "size": sizes["embedding_size"]}}, held)
-
-
-def _check_layers(folder: Path) -> None:
-    """Raises ValueError for weights of more layers, which keras-hub does not read."""
-    weights = folder / "model.weights.h5"
-    if weights.is_file():
-        with h5py.File(weights) as file:
+    if (path / "model.weights.h5").is_file():
+        with h5py.File(path / "model.weights.h5") as file:
             # Keras 2 has another name for `layers`.
             names = [x for x in file.get("layers", ()) if x.startswith("transformer")]
-        count = _config(folder).get("num_layers", len(names))
-        if len(names) > count:
+        if len(names) > (count := config.get("num_layers", len(names))):
             raise UserError(
-                f"{weights.name} has {len(names)} layers, and num_layers in {CONFIG} "
+                f"model.weights.h5 has {len(names)} layers, and num_layers in {CONFIG} "
                 f"is {count}: correct it"
             )
 
 
 def _hub() -> ModuleType:
-    """Imports keras-hub lazily, because the import takes seconds."""
+    # The import takes seconds.
     import keras_hub
 
     return keras_hub

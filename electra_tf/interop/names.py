@@ -39,11 +39,11 @@ class Row:
         return part[::-1] if self.flip else part
 
     def join(self, parts: Iterable[np.ndarray]) -> np.ndarray:
-        """Concatenates their arrays to ours."""
+        """Returns our array from theirs."""
         return np.concatenate([p.T if self.flip else p for p in parts], axis=-1)
 
     def split(self, array: np.ndarray) -> dict[str, np.ndarray]:
-        """Splits our array into theirs."""
+        """Returns their arrays from ours."""
         parts = np.split(array, len(self.theirs), axis=-1)
         turned = [np.ascontiguousarray(p.T if self.flip else p) for p in parts]
         return dict(zip(self.theirs, turned, strict=True))
@@ -53,15 +53,15 @@ class Row:
 class Style:
     """Names and kernel orientation of a format.
 
-    ``renamed`` has regular expressions and replacements. Applied in this order, they
-    turn a name of Google's code into a name of the format. ``flip`` is as in ``Row``.
+    ``renamed`` has regular expressions and replacements, applied in this order to the
+    names of Google's code. ``flip`` is as in ``Row``.
     """
 
     renamed: tuple[tuple[str, str], ...]
     flip: bool
 
     def name(self, google: str) -> str:
-        """Translates a name of Google's code."""
+        """Returns the format's name for a name of Google's code."""
         for pattern, replacement in self.renamed:
             google = re.sub(pattern, replacement, google)
         return google
@@ -84,9 +84,8 @@ class Style:
     def encoder(self, sizes: Sizes, embeddings: str = "", body: str = "") -> list[Row]:
         """Returns the rows of all arrays of an encoder.
 
-        ``embeddings`` and ``body`` are prefixes of their names; the body is projection
-        and blocks. There is a projection only if the widths differ. Query, key and
-        value form one kernel [D, 3D], for one matrix product instead of three.
+        ``embeddings`` and ``body`` (projection and blocks) are prefixes of their names.
+        Query, key and value form one kernel [D, 3D].
         """
         width, size = sizes.embedding_size, sizes.hidden_size
         wide = sizes.intermediate_size
@@ -123,10 +122,7 @@ class Style:
         return rows
 
     def head(self, role: str, sizes: Sizes) -> list[Row]:
-        """Returns the rows of a tower's head.
-
-        The generator's output matrix is the word table.
-        """
+        """Returns the rows of a head, without the generator's tied output matrix."""
         scope = f"{HEAD_SCOPES[role]}/"
         width, size = sizes.embedding_size, sizes.hidden_size
         if role == "discriminator":
@@ -168,11 +164,7 @@ def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 class Tensors:
-    """The named arrays of a source; tracks the arrays that were not read.
-
-    Arrays may have any floating dtype. Methods raise ValueError, with the name
-    ``source``, for arrays that are missing or of the wrong shape.
-    """
+    """The named arrays of a source; tracks the arrays that were not read."""
 
     def __init__(self, arrays: Arrays, source: str):
         self._arrays = dict(arrays)
@@ -193,10 +185,7 @@ class Tensors:
     def get(self, name: str) -> np.ndarray:
         """Returns one array as float32."""
         if name not in self._arrays:
-            raise UserError(
-                f"{self._source} has no tensor {name}: it is not a complete ELECTRA "
-                "model of this layout."
-            )
+            raise UserError(f"{self._source} has no tensor {name}: it is incomplete.")
         self._left.discard(name)
         return np.asarray(self._arrays[name]).astype(np.float32)
 
@@ -208,8 +197,8 @@ class Tensors:
             for name, part in zip(row.theirs, parts, strict=True):
                 if part.shape != row.their_shape:
                     raise UserError(
-                        f"{self._source}: {name} has the shape {list(part.shape)}, but "
-                        f"the other tensors need {list(row.their_shape)}."
+                        f"{self._source}: {name} has the shape {list(part.shape)}, not "
+                        f"{list(row.their_shape)}."
                     )
             ours[row.ours] = row.join(parts)
         return ours
@@ -226,23 +215,18 @@ class Tensors:
         """Infers the sizes of an encoder from tensor shapes.
 
         Prefixes are as in ``Style.encoder``. ``rates`` are dropout rates and the
-        initializer range. ``num_heads=None`` selects the original's rule, hidden size
-        // 64 and at least 1.
+        initializer range. Default of ``num_heads``: hidden size // 64.
         """
-        shapes = []
-        for name in (
-            f"{embeddings}embeddings/word_embeddings",
-            f"{embeddings}embeddings/position_embeddings",
-            f"{embeddings}embeddings/token_type_embeddings",
-            f"{body}encoder/layer_0/intermediate/dense/kernel",
-        ):
-            shape = self.get(style.name(name)).shape
+        tables = ("word", "position", "token_type")
+        names = [f"{embeddings}embeddings/{table}_embeddings" for table in tables]
+        names.append(f"{body}encoder/layer_0/intermediate/dense/kernel")
+        shapes = [self.get(style.name(name)).shape for name in names]
+        for name, shape in zip(names, shapes, strict=True):
             if len(shape) != 2:
                 raise UserError(
                     f"{self._source}: {style.name(name)} has the shape {list(shape)}, "
                     "not two axes."
                 )
-            shapes.append(shape)
         words, positions, segments, inner = shapes
         hidden_size, intermediate_size = inner[::-1] if style.flip else inner
         block = re.compile(re.escape(body) + r"encoder[/.]layer[_.]\d+\b")

@@ -3,14 +3,12 @@
 A format is a module in the table ``FORMATS`` of ``electra_tf.interop.convert`` with
 
     OUTPUTS               paths of all files that ``write`` may leave in a folder
-    detect(source)        ``Source`` -> whether this format can read it
-    read(source)          ``Source`` -> ``Imported``
-    write(folder, model)  ``Imported`` -> files in an existing, empty folder; returns
-                          notes on omissions
+    detect(source)        whether this format can read a ``Source``
+    read(source)          returns an ``Imported``; facts that the source lacks are None
+    write(folder, model)  writes into an empty folder; returns notes on omissions
 
-Facts that a source lacks (vocabulary, casing, trained length) are None; ``convert``
-fills them in. Functions raise ValueError for damaged sources and models that a format
-cannot hold, and OSError for files that are missing or cannot be written.
+Functions raise ValueError for damaged sources and models that a format cannot hold, and
+OSError for files that are missing or cannot be written.
 
 Letters: C outputs, D hidden size.
 """
@@ -48,11 +46,9 @@ _OF_EMBEDDINGS = ("vocab_size", "max_positions", "num_segments")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A folder, file or hub name to read, and facts that it may lack.
+    """A folder, file or hub name to read, and flags of ``convert`` about it.
 
-    ``generator`` is the generator's path if it is elsewhere. ``num_heads``, of the
-    discriminator or a lone generator, replaces the number of the source. ``only``
-    selects the "discriminator" or the "generator".
+    ``num_heads`` is for the discriminator or a lone generator.
     """
 
     path: str
@@ -62,16 +58,14 @@ class Source:
     pair: bool | None = None
 
     def reject(self, *names: str) -> None:
-        """Raises ValueError if attributes are set that a format does not use."""
+        """Raises ValueError if flags are set that a format does not use."""
         given = [f"--{name}" for name in names if getattr(self, name) is not None]
         if given:
-            raise UserError(
-                f"{self.path} does not need {' and '.join(given)}: its files are "
-                "complete. Leave the flag out."
-            )
+            flags = " and ".join(given)
+            raise UserError(f"{self.path} does not need {flags}: leave it out.")
 
     def selected(self, towers: Mapping[str, _T]) -> dict[str, _T]:
-        """Returns the selected towers; raises ValueError if ``only`` is missing."""
+        """Returns the towers, or the ``only`` one."""
         if self.only and self.only not in towers:
             raise UserError(f"{self.path} has no {self.only}.")
         return {role: x for role, x in towers.items() if self.only in (None, role)}
@@ -103,10 +97,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """A network: an encoder and its head, which may be empty.
-
-    Both are float32 arrays, with the names and shapes of ``names.Style``.
-    """
+    """Float32 arrays of an encoder and its head, or {}, named as in ``names.Style``."""
 
     sizes: Sizes
     encoder: Arrays
@@ -118,8 +109,7 @@ class TaskHead:
     """The head of a fine-tuned model and its settings.
 
     Attributes:
-        kind: "classification", "multilabel", "regression", "tagging" or
-            "question_answering", as in task.json.
+        kind: as in task.json.
         labels: in the order of the outputs; empty for regression and spans.
         arrays: float32 output_kernel [D, C] and output_bias [C]. C is 1 for regression,
             and 2 (start and end) for spans. hidden_kernel [D, D] and hidden_bias [D]
@@ -142,7 +132,6 @@ class Imported:
     """A pretrained model, one of its towers, or a fine-tuned model.
 
     Attributes:
-        trained_length: number of trained positions.
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
         float16: whether to write weights in half precision.
@@ -184,8 +173,7 @@ class Imported:
         if different:
             raise UserError(
                 f"{self.source}: discriminator and generator do not share their "
-                f"embeddings; {', '.join(different)} differ. They are of different "
-                "models, or the model was trained untied: import one of them alone."
+                f"embeddings; {', '.join(different)} differ: import one of them alone."
             )
 
     @property
@@ -201,11 +189,7 @@ class Imported:
 
 
 def models(imported: Imported) -> dict[str, keras.Model]:
-    """Builds the models of a finished run, by file name, with shared embeddings.
-
-    Always contains the encoder of the discriminator, or else of the generator. Contains
-    generator and discriminator if the source has them with their heads.
-    """
+    """Builds the main encoder and the towers with heads, with shared embeddings."""
     shared = imported.main.sizes
     embeddings = TextEmbedding(
         size=shared.embedding_size,
@@ -254,10 +238,7 @@ def assign(variables: Mapping[str, keras.Variable], arrays: Arrays) -> None:
 def encoder_tower(
     encoder: TextEncoder, source: str, head: keras.layers.Layer | None = None
 ) -> Tower:
-    """Returns the arrays of an encoder and of its head, if given.
-
-    Raises ValueError, naming ``source``, for options that other formats lack.
-    """
+    """Returns the arrays; raises ValueError for options that other formats lack."""
     activations = {block.activation for block in encoder.transformer.blocks}
     epsilons = {encoder.layer_norm_epsilon, encoder.embeddings.layer_norm_epsilon}
     is_variant = activations - {"gelu"} or encoder.direction != "both"

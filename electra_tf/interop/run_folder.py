@@ -71,28 +71,8 @@ def read(source: Source) -> Imported:
 
 def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
     towers: dict[str, Tower] = {}
-
-    def tower(name: str, encoder: TextEncoder, head: Any = None) -> Tower:
-        return networks.encoder_tower(encoder, f"{source.path}: {name}.keras", head)
-
-    def unknown(name: str, part: Any) -> ValueError:
-        return UserError(
-            f"{source.path}: {name}.keras was trained with {type(part).__name__}, "
-            "which other formats lack: pass --only=discriminator for the "
-            "discriminator's encoder."
-        )
-
-    def generator() -> Tower | None:
-        model = _load(folder, "generator", keras.Model)
-        if isinstance(model, MaskedLM):
-            return tower("generator", model.encoder, model.head)
-        if model and source.only != "discriminator":
-            raise unknown("generator", model)
-        return None
-
-    other = None if source.only == "discriminator" else generator()
-    if other:
-        towers["generator"] = other
+    if source.only != "discriminator" and (generator := _generator(folder, source)):
+        towers["generator"] = generator
     if source.only == "generator":
         return towers
     detector = _load(folder, "discriminator", Discriminator)
@@ -100,25 +80,42 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
     # Electric has this objective, too, but its outputs are energies.
     detects = isinstance(detector, ReplacedTokenDetector)
     if detects and isinstance(objective, ReplacedTokenDetection):
-        head = objective.head
-        towers["discriminator"] = tower("discriminator", detector.encoder, head)
-    elif detector and source.only != "discriminator":
-        raise unknown("discriminator", objective)
+        where = f"{source.path}: discriminator.keras"
+        tower = networks.encoder_tower(detector.encoder, where, objective.head)
+        towers["discriminator"] = tower
+    elif detector and source.only is None:
+        raise _unknown(source, "discriminator", objective)
     elif encoder := _load(folder, "encoder", TextEncoder):
-        alone = tower("encoder", encoder)
+        tower = networks.encoder_tower(encoder, f"{source.path}: encoder.keras")
+        other = towers.get("generator")
         # After masked LM alone, encoder.keras is the encoder of generator.keras.
         if source.only and folder.flags.get("objective") != "mlm":
-            other = generator()
+            other = _generator(folder, source)
+        arrays = tower.encoder.items()
         if not (
             other
-            and alone.sizes == other.sizes
-            and all(
-                np.array_equal(array, other.encoder[name])
-                for name, array in alone.encoder.items()
-            )
+            and tower.sizes == other.sizes
+            and all(np.array_equal(x, other.encoder[name]) for name, x in arrays)
         ):
-            towers["discriminator"] = alone
+            towers["discriminator"] = tower
     return towers
+
+
+def _generator(folder: PretrainingFolder, source: Source) -> Tower | None:
+    model = _load(folder, "generator", keras.Model)
+    if isinstance(model, MaskedLM):
+        where = f"{source.path}: generator.keras"
+        return networks.encoder_tower(model.encoder, where, model.head)
+    if model and source.only != "discriminator":
+        raise _unknown(source, "generator", model)
+    return None
+
+
+def _unknown(source: Source, name: str, part: Any) -> UserError:
+    return UserError(
+        f"{source.path}: {name}.keras was trained with {type(part).__name__}, which "
+        "other formats lack: pass --only=discriminator for the discriminator's encoder."
+    )
 
 
 def _load(folder: PretrainingFolder, name: str, kind: type[Model]) -> Model | None:

@@ -60,10 +60,7 @@ _STARTS_AND_ENDS = [
 
 
 def read(source: Source) -> Imported:
-    """Reads a fine-tuned model, or with ``--only=discriminator`` its encoder alone.
-
-    Raises ValueError if ``transformers`` does not have such a head.
-    """
+    """Reads a fine-tuned model, or with ``--only=discriminator`` its encoder alone."""
     source.reject("generator", "num_heads", "pair")
     folder = FinetuningFolder(Path(source.path))
     about, model = folder.about(), folder.load()
@@ -96,25 +93,18 @@ def _arrays(head: Any, path: Path) -> Arrays:
         raise UserError(
             f"{has_no_place} --pooling={head.pooling}: fine-tune with --pooling=cls."
         )
+    arrays = networks.values(networks.head_variables(head))
     if isinstance(head, SpanHead):
-        if not isinstance(head, IndependentSpanHead):
+        if not isinstance(head, IndependentSpanHead) or head.answerability:
             raise UserError(
-                f"{has_no_place} ends that are predicted given the start: fine-tune "
-                "with --span_head=independent --answerability=off."
+                f"{has_no_place} joint ends and a logit of no answer: fine-tune with "
+                "--task=squad1 --span_head=independent --answerability=off."
             )
-        if head.answerability:
-            raise UserError(
-                f"{has_no_place} the logit of no answer: fine-tune with "
-                "--answerability=off (and --task=squad1)."
-            )
-        parts = networks.values(networks.head_variables(head))
-        return {
-            row.ours: row.join(parts[name] for name in row.theirs)
-            for row in _STARTS_AND_ENDS
-        }
+        rows = _STARTS_AND_ENDS
+        return {row.ours: row.join(arrays[n] for n in row.theirs) for row in rows}
     if not isinstance(head, ClassificationHead):
         raise UserError(f"{has_no_place} a head of the class {type(head).__name__}.")
-    return networks.values(networks.head_variables(head))
+    return arrays
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:
@@ -174,8 +164,7 @@ def _task_model(model: Imported, task: Task) -> TaskModel:
         )
     else:
         head = task.head(encoder)
-    identifier = "".join(c if c.isalnum() else "_" for c in task.name)
-    built = TaskModel(encoder, head, name=identifier)
+    built = TaskModel(encoder, head, name=re.sub(r"\W", "_", task.name))
     if model.task.kind == "question_answering":
         arrays = scatter(_STARTS_AND_ENDS, arrays)
     networks.assign(networks.head_variables(head), arrays)
@@ -197,10 +186,9 @@ _CONFIG = {
 
 def _rows(kind: str, width: int, outputs: int) -> list[Row]:
     """Returns the rows of a head [D, C] in transformers."""
-    if kind == "tagging":
-        return HUGGING_FACE.dense("output", (width, outputs), "classifier")
-    if kind == "question_answering":
-        return HUGGING_FACE.dense("output", (width, outputs), "qa_outputs")
+    linear = {"tagging": "classifier", "question_answering": "qa_outputs"}
+    if kind in linear:
+        return HUGGING_FACE.dense("output", (width, outputs), linear[kind])
     return [
         *HUGGING_FACE.dense("hidden", (width, width), "classifier/dense"),
         *HUGGING_FACE.dense("output", (width, outputs), "classifier/out_proj"),
@@ -210,10 +198,7 @@ def _rows(kind: str, width: int, outputs: int) -> list[Row]:
 def of_hugging_face(
     tensors: Tensors, config: Mapping[str, Any], hidden_size: int, source: str
 ) -> TaskHead | None:
-    """Reads the head of a transformers folder, or None if it has no known head.
-
-    Raises ValueError if the head contradicts config.json.
-    """
+    """Reads the head of a transformers folder, or None if it has no known head."""
     files.check_shape(config, _CONFIG, f"{source}/config.json is damaged")
     options, problem = config.get("electra_tf") or {}, config.get("problem_type")
     low, high = options.get("label_range") or (0.0, 1.0)
@@ -229,8 +214,8 @@ def of_hugging_face(
         # Multi-label tasks may have one output; classification needs two.
         if kind not in (default, "multilabel"):
             raise UserError(
-                f"{source}: problem_type {problem!r} does not fit a head of {width} "
-                f"outputs; known are {', '.join(kinds)}."
+                f"{source}: problem_type {problem!r} does not fit {width} outputs; "
+                f"known are {', '.join(kinds)}."
             )
     # Classes of others, with a linear layer over the text, have the name, too.
     elif "classifier.weight" in tensors and not (
@@ -248,7 +233,7 @@ def of_hugging_face(
         if len(set(labels)) < width or len(named) not in (0, width):
             raise UserError(
                 f"{source}/config.json: id2label must name each of the {width} outputs "
-                f"of the head once; it has {len(named)} names."
+                "once."
             )
     if kind == "regression":
         arrays["output_kernel"] = arrays["output_kernel"] / (high - low)
@@ -264,10 +249,7 @@ def of_hugging_face(
 
 
 def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]]:
-    """Returns the head's arrays and config.json entries for transformers.
-
-    Scales regression logits to the labels. Raises ValueError if the head is too wide.
-    """
+    """Returns the head's arrays and config.json entries for transformers."""
     arrays = dict(head.arrays)
     if head.kind == "regression":
         low, high = head.options["label_range"]
@@ -306,8 +288,7 @@ def _through_gelu(arrays: Arrays, source: str) -> Arrays:
     if 2 * outputs > width:
         raise UserError(
             f"{source} has {outputs} classes, and ElectraForSequenceClassification "
-            f"carries {width // 2} with a hidden size of {width}: convert the encoder "
-            "alone (--only=discriminator)."
+            f"carries {width // 2}: convert the encoder alone (--only=discriminator)."
         )
     rest = np.random.default_rng(0).normal(0, 0.02, [width, width - 2 * outputs])
     reads = np.concatenate([np.eye(outputs), -np.eye(outputs)])

@@ -47,10 +47,7 @@ OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """Fields of ``Imported``; None if the files of a folder lack them.
-
-    ``notes`` are warnings about differences from ``WordPiece``.
-    """
+    """Fields of ``Imported``; ``notes`` are differences from ``WordPiece``."""
 
     vocabulary: Vocabulary | None
     lower_case: bool | None
@@ -60,11 +57,7 @@ class Tokenizer:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads vocab.txt or tokenizer.json, their settings, and added tokens.
-
-    Renames special tokens, such as ``<pad>``, to ELECTRA's names. Raises ValueError if
-    the tokenizer is of another kind or its files contradict each other.
-    """
+    """Reads the tokenizer of a folder; renames special tokens, such as ``<pad>``."""
     whole = files.read_json(folder / "tokenizer.json", {}, shape=_TOKENIZER)
     config_path = folder / "tokenizer_config.json"
     config = files.read_json(config_path, {}, shape=_CONFIG)
@@ -74,13 +67,12 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         values = {config.get(theirs), normalizer.get(ours)} - {None}
         if len(values) > 1:
             notes.append(
-                f"{theirs} is {config[theirs]} in tokenizer_config.json, and not in "
-                "tokenizer.json; here it is"
+                f"{theirs} is {config[theirs]}, but not in tokenizer.json; here it is"
             )
-    # As in `transformers`, the config takes precedence over the normalizer.
+    # As in `transformers`, the config takes precedence, and accents of lower-cased text
+    # are stripped by default.
     lower_case = _first(config.get("do_lower_case"), normalizer.get("lowercase"))
     given = (config.get("strip_accents"), normalizer.get("strip_accents"))
-    # `transformers` strips accents of lower-cased text by default.
     strip_accents = _first(*given, lower_case)
     if strip_accents and lower_case is False:
         notes.append("accents are stripped without lower-casing; here they are kept")
@@ -93,9 +85,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         splitter = (whole["pre_tokenizer"] or {}).get("type")
         word_finder = "basic" if splitter == "BertPreTokenizer" else splitter
     if word_finder != "basic":
-        notes.append(
-            f"{word_finder!r} splits the words; here spaces and punctuation do"
-        )
+        notes.append(f"{word_finder!r} splits words; here spaces and punctuation do")
     added = {token["content"]: token["id"] for token in whole.get("added_tokens") or ()}
     added |= files.read_json(folder / "added_tokens.json", {}, shape=dict[str, int])
     for index, token in (config.get("added_tokens_decoder") or {}).items():
@@ -103,15 +93,17 @@ def read_tokenizer(folder: Path) -> Tokenizer:
             raise UserError(f"{config_path}: added_tokens_decoder has the id {index!r}")
         added[token["content"]] = int(index)
     listed = files.read_json(folder / "special_tokens_map.json", {}, shape=_NAMES)
-    special = _special_tokens({**listed, **config})
+    special = {}
+    for key, ours in zip(_NAMES, SPECIAL_TOKENS, strict=True):
+        theirs = config.get(key, listed.get(key)) or ours
+        special[theirs if isinstance(theirs, str) else theirs["content"]] = ours
     vocabulary = _vocabulary(folder, whole, added, special)
     if renamed := [f"{t} as {ours}" for t, ours in special.items() if t != ours]:
         notes.append(f"special tokens have other names; here {', '.join(renamed)}")
     if words := [token for token in added if token not in special]:
         notes.append(
             f"{len(words)} added tokens ({', '.join(words[:3])}, ...) match anywhere "
-            "in the text; here they match whole words only, and not at all with "
-            "punctuation (or capitals, if text is lower-cased)"
+            "in the text; here only whole words without punctuation"
         )
     length = config.get("model_max_length")
     if length is not None and not length >= 1:
@@ -129,14 +121,11 @@ def _first(*values: bool | None) -> bool | None:
 def _normalizer(
     whole: Mapping[str, Any], path: Path, notes: list[str]
 ) -> dict[str, bool | None]:
-    """Returns the settings of the ``BertNormalizer`` that equals a folder's normalizer.
-
-    Returns {} without a tokenizer.json. Appends unsupported steps to ``notes``.
-    """
+    """Returns the settings of an equal ``BertNormalizer``; notes unsupported steps."""
     if "normalizer" not in whole:
         return {}
-    settings = {"lowercase": False, "strip_accents": False}
-    settings["handle_chinese_chars"] = False
+    names = ("lowercase", "strip_accents", "handle_chinese_chars")
+    settings = dict.fromkeys(names, False)
     waiting = [whole["normalizer"] or {"type": "Sequence"}]
     while waiting:
         step = waiting.pop()
@@ -158,25 +147,13 @@ def _normalizer(
     return settings
 
 
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Maps a folder's names of the special tokens to ELECTRA's."""
-    names = {}
-    for key, ours in zip(_NAMES, SPECIAL_TOKENS, strict=True):
-        theirs = config.get(key) or ours
-        names[theirs if isinstance(theirs, str) else theirs["content"]] = ours
-    return names
-
-
 def _vocabulary(
     folder: Path,
     whole: Mapping[str, Any],
     added: Mapping[str, int],
     special: Mapping[str, str],
 ) -> Vocabulary | None:
-    """Reads the tokens of vocab.txt or tokenizer.json, and the added tokens.
-
-    ``special`` maps token names to new names.
-    """
+    """Reads the tokens of vocab.txt or tokenizer.json; renames the ``special`` ones."""
     path, model = folder / "tokenizer.json", whole.get("model") or {}
     prefix = model.get("continuing_subword_prefix")
     if prefix not in (None, "##"):
@@ -201,9 +178,8 @@ def _vocabulary(
     ids |= added
     tokens = sorted(ids, key=ids.get)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise UserError(
-            f"{path}: with its added tokens, ids are not 0 to {len(tokens) - 1}."
-        )
+        most = len(tokens) - 1
+        raise UserError(f"{path}: with its added tokens, ids are not 0 to {most}.")
     try:
         return Vocabulary(tuple(special.get(token, token) for token in tokens))
     except ValueError as error:

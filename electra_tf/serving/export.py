@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from electra_tf.data.tokenizer import WordPiece
     from electra_tf.tasks.base import Task
 
-# Runs a converted model on ``ENCODER_INPUTS``.
+# Function of a converted model from ``ENCODER_INPUTS`` to outputs by name.
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 # Files and folders of a SavedModel.
 _SAVED_MODEL = {
@@ -105,9 +105,8 @@ class ServingModule(tf.Module):
 
     def _infer(self, inputs: Mapping[str, tf.Tensor]) -> Any:
         # All signatures share one function, which is traced and saved once.
-        return self._get_model().inference(
-            {name: inputs[name] for name in ENCODER_INPUTS}
-        )
+        ids = {name: inputs[name] for name in ENCODER_INPUTS}
+        return self._get_model().inference(ids)
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns predictions for serialized ``tf.train.Example``s, string [B]."""
@@ -168,18 +167,14 @@ def export_saved_model(
         model: the fine-tuned model.
         task: its task.
         tokenizer: the tokenizer of training.
-        path: output folder, written atomically; replaces a SavedModel.
+        path: output folder, written atomically; replaces a SavedModel, but no others.
         max_seq_length: maximum number of tokens per row. Default: the task's.
-        precision: dtype policy of the exported encoder. Default: the encoder's own.
-            "bfloat16" halves the memory, and is faster on processors with bfloat16
-            instructions. The head keeps its dtype.
+        precision: dtype policy of the exported encoder, such as "bfloat16", which
+            halves the memory. Default: the encoder's own.
 
     Returns:
         Largest difference to the model on a test batch, or None if ``precision`` is
         the encoder's own.
-
-    Raises:
-        ValueError: if the folder has other files.
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
@@ -194,10 +189,8 @@ def export_saved_model(
     folder = Path(path)
     others = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     if others := sorted(others - _SAVED_MODEL):
-        raise UserError(
-            f"{path} has {', '.join(others[:3])}, and the export would replace the "
-            "folder: name a new one."
-        )
+        names = ", ".join(others[:3])
+        raise UserError(f"{path} has {names}, and the export would replace the folder.")
     length = max_seq_length or task.max_seq_length
     exported, difference = model, None
     if precision not in (None, model.encoder.dtype_policy.name):
@@ -215,10 +208,7 @@ def export_saved_model(
 
 
 class NumbersModule(tf.Module):
-    """The ``ids`` signature without strings, as in LiteRT and ONNX files.
-
-    Also returns the model's outputs, under their names or as ``logits``.
-    """
+    """The ``ids`` signature without strings, with the model's outputs."""
 
     def __init__(self, model: keras.Model, task: Task):
         super().__init__(name="numbers")
@@ -228,7 +218,7 @@ class NumbersModule(tf.Module):
         self._task = task
 
     def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns numeric predictions and logits for token ids, int32 [B, S] each."""
+        """Returns numeric predictions and outputs, by their names or as ``logits``."""
         outputs = self._get_model().infer(inputs)
         named = outputs if isinstance(outputs, dict) else {"logits": outputs}
         # Strings are label names, which are also in the run's labels.txt.
@@ -241,14 +231,9 @@ class NumbersModule(tf.Module):
         return tf.function(self.answer, input_signature=[specs], autograph=False)
 
     def difference(self, run: Run) -> float:
-        """Computes the largest difference to the model on a random batch of ids.
-
-        ``run`` is the converted model. Raises ValueError if its output names differ.
-        """
-        random = np.random.default_rng(0)
-        ids = random.integers(
-            0, self._get_model().encoder.embeddings.vocab_size, [3, 11]
-        )
+        """Computes the largest difference to the model on a random batch of ids."""
+        vocab_size = self._get_model().encoder.embeddings.vocab_size
+        ids = np.random.default_rng(0).integers(0, vocab_size, [3, 11])
         # A full row, a padded row and a nearly empty row.
         mask = np.arange(11) < np.array([[11], [7], [2]])
         columns = (ids * mask, mask, (np.arange(11) >= 4) & mask)
@@ -260,8 +245,8 @@ class NumbersModule(tf.Module):
         outputs = run(inputs)
         if set(outputs) != set(expected):
             raise UserError(f"outputs {sorted(outputs)} instead of {sorted(expected)}.")
-        expected = self._task.comparable(expected, ids.shape[1])
-        outputs = self._task.comparable(outputs, ids.shape[1])
+        expected = self._task.comparable(expected)
+        outputs = self._task.comparable(outputs)
         # Unlike Python's max, NumPy's returns NaN if any difference is NaN.
         differences = [np.max(np.abs(x - outputs[n])) for n, x in expected.items()]
         return float(np.max(differences))
@@ -276,18 +261,17 @@ def export_litert(
 ) -> float:
     """Writes a LiteRT (TFLite) model of the ids signature after checking it.
 
-    ``path`` is a ``.tflite`` file with the numbers of the ids signature, and the
-    model's outputs under their names or as ``logits``. The check runs
-    ``ai-edge-litert`` if installed, else TensorFlow's older copy.
+    The file returns the numbers of the ids signature, and the model's outputs under
+    their names or as ``logits``.
 
     Args:
         model: the fine-tuned model.
         task: its task.
-        path: output file, written atomically; replaced if it exists.
+        path: ``.tflite`` file, written atomically; replaced if it exists.
         precision: "float32", or "int8" for dynamic quantization: int8 weights, and
             activations that are quantized for each product.
-        accept: gets the converted model before it is written: a function from
-            ``ENCODER_INPUTS`` to outputs by name. Raise an error to refuse it.
+        accept: gets the converted model, a function from ``ENCODER_INPUTS`` to outputs
+            by name, before it is written. Raise an error to refuse it.
 
     Returns:
         Largest difference to the model on a test batch.
@@ -309,6 +293,7 @@ def export_litert(
     except ImportError:
         # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
+    _check_precision(precision)
     model = _in_float32(model)
     module = NumbersModule(model, task)
     with tempfile.TemporaryDirectory() as folder:
@@ -332,8 +317,7 @@ def require_onnx() -> None:
     for name in ("tf2onnx", "onnx", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
             raise UserError(
-                f"ONNX export needs the package {name}: pip install tf2onnx onnx "
-                "onnxruntime, or leave out --export_onnx."
+                f"ONNX export needs {name}: pip install tf2onnx onnx onnxruntime"
             )
 
 
@@ -346,8 +330,7 @@ def export_onnx(
 ) -> float:
     """Writes an ONNX model of the ids signature after checking it.
 
-    ``path`` is an ``.onnx`` file. Takes, returns and raises as ``export_litert``; also
-    raises ValueError if a package is missing. The int8 weights have 7 bits, since the
+    See ``export_litert`` for arguments and errors. The int8 weights have 7 bits, since
     products of 8 bits overflow on processors without VNNI.
 
     Examples:
@@ -356,6 +339,7 @@ def export_onnx(
         >>> difference < 1e-4
         True
     """
+    _check_precision(precision)
     require_onnx()
     model = _in_float32(model)
     import onnxruntime
@@ -385,8 +369,8 @@ def export_onnx(
 def _quantized(model: Any, head: str) -> bytes:
     """Quantizes an ``onnx.ModelProto`` except for the head's products.
 
-    onnxruntime has one scale for the activations of a whole product, which is too
-    coarse for logits: an int8 head costs more than a point.
+    onnxruntime has one scale for all activations of a product: an int8 head costs more
+    than a point.
     """
     from onnxruntime.quantization import quantize_dynamic
 
@@ -409,11 +393,20 @@ def _quantized(model: Any, head: str) -> bytes:
         return path.read_bytes()
 
 
-def _in_float32(model: TaskModel) -> TaskModel:
-    """Returns the model, or a copy: the formats lack products of bfloat16.
+def _check_precision(precision: str) -> None:
+    if precision not in ("float32", "int8"):
+        raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
 
-    Raises ValueError after ``quantize``: the formats have other int8 products.
-    """
+
+def _cannot(kind: str, flag: str, error: Exception) -> UserError:
+    return UserError(
+        f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
+        "SavedModel is complete."
+    )
+
+
+def _in_float32(model: TaskModel) -> TaskModel:
+    """Returns the model, or a copy: the formats lack products of bfloat16."""
     if any(modes(model)):
         raise UserError("Export the model before quantize, with precision='int8'.")
     if model.encoder.compute_dtype == "float32":
@@ -421,13 +414,6 @@ def _in_float32(model: TaskModel) -> TaskModel:
     copy = fresh_copy(model, "float32")
     copy.set_weights(model.get_weights())
     return copy
-
-
-def _cannot(kind: str, flag: str, error: Exception) -> ValueError:
-    return UserError(
-        f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
-        "SavedModel is complete."
-    )
 
 
 def _checked(
@@ -439,8 +425,6 @@ def _checked(
     accept: Callable[[Run], None],
 ) -> float:
     """Writes a converted model unless it differs or ``accept`` raises."""
-    if precision not in ("float32", "int8"):
-        raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
     difference = module.difference(run)
     # Scores of a regression have the scale of the labels, and their rounding, too.
     labels = getattr(module._task, "label_range", None) or ()
@@ -448,8 +432,8 @@ def _checked(
     # Not `>=`, so that NaN fails too.
     if not difference < (math.inf if precision == "int8" else allowed):
         raise UserError(
-            f"{Path(path).name} differs from the Keras model by {difference:.2g}; it "
-            "was not written. Export the SavedModel instead."
+            f"{Path(path).name} differs from the Keras model by {difference:.2g} and "
+            "was not written: leave out --export_litert or --export_onnx."
         )
     accept(run)
     with files.open_new(path, "wb") as file:

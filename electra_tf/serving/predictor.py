@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from electra_tf.serving.export import ServingModule
 
 
+# One dictionary per text.
+Answers = list[dict[str, Any]]
 # Input order for SavedModels without `text_order`.
 _ORDER = ("text", "text_pair", "question", "context")
 
@@ -35,10 +37,6 @@ class Predictor:
     Attributes:
         text_names: input names in the order of the task: "text", and "text_pair" for
             pair tasks; "question" and "context" for question answering.
-
-    Raises:
-        ValueError: if the model lacks a string signature.
-        OSError: if the model does not exist.
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -64,11 +62,8 @@ class Predictor:
     def __reduce__(self) -> tuple:
         return type(self), (self._model,)
 
-    def __call__(self, rows: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
-        """Returns the predictions of a batch as plain Python values.
-
-        Raises ValueError if a row lacks a text or the model fails.
-        """
+    def __call__(self, rows: Sequence[dict[str, str]]) -> Answers:
+        """Returns the predictions of a batch as plain Python values."""
         for name in self.text_names:
             for row in rows:
                 if not isinstance(row.get(name), str):
@@ -78,7 +73,7 @@ class Predictor:
                     )
         return self.answers({n: [row[n] for row in rows] for n in self.text_names})
 
-    def answers(self, columns: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    def answers(self, columns: Mapping[str, Sequence[str]]) -> Answers:
         """Returns the predictions of a batch of columns of texts."""
         texts = {name: string_tensor(columns[name]) for name in self.text_names}
         try:
@@ -106,8 +101,8 @@ def _loaded(path: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
     folder = next((x for x in folders if (x / "saved_model.pb").is_file()), None)
     if folder is None:
         raise FileNotFoundError(
-            f"No SavedModel at {path}: --model must be the --output_dir of a finished "
-            "fine-tuning run without --noexport_saved_model, or a SavedModel."
+            f"No SavedModel at {path}: give a SavedModel, or a finished fine-tuning "
+            "run without --noexport_saved_model."
         )
     try:
         loaded = tf.saved_model.load(str(folder))
@@ -115,10 +110,9 @@ def _loaded(path: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
     except Exception as error:  # TensorFlow raises many types.
         raise UserError(f"{folder} cannot be loaded: {cli.reason(error)}") from error
     specs = serve.structured_input_signature[1]
-    wrong = [name for name, spec in specs.items() if spec.dtype != tf.string]
-    if wrong:
+    if any(spec.dtype != tf.string for spec in specs.values()):
         raise UserError(
-            f"{folder} takes {', '.join(wrong)} and not texts: give the model that a "
+            f"{folder} takes {', '.join(specs)} and not texts: give the model that a "
             "fine-tuning run exported."
         )
     return loaded, serve
@@ -157,10 +151,8 @@ def main(config: PredictConfig, texts: Sequence[str]) -> None:
         )
     predictor = Predictor(config.model)
     if unread := [name for name in given if name not in predictor.text_names]:
-        raise UserError(
-            f"The model reads {' and '.join(predictor.text_names)}: leave "
-            f"--{unread[0]} out."
-        )
+        names = " and ".join(predictor.text_names)
+        raise UserError(f"The model reads {names}: leave --{unread[0]} out.")
     if config.input:
         # Imports tasks, which are not needed otherwise.
         from electra_tf.serving.table import predict_table

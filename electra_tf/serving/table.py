@@ -18,26 +18,20 @@ _KINDS = (".csv", ".tsv", ".jsonl")
 
 
 def predict_table(config: PredictConfig, predictor: Any) -> None:
-    """Predicts every row of ``config.input``.
+    """Predicts every row of ``config.input`` and keeps its columns.
 
-    ``predictor`` is a ``Predictor``; its module imports this one. The output keeps all
-    columns. The prefix "predicted_" is added to a prediction's name until it differs
-    from all columns. Raises ValueError if columns are missing.
+    The prefix "predicted_" is added to the name of a prediction until it is new.
     """
     target = Path(config.output) if config.output else None
     if target and target.suffix not in _KINDS:
-        raise UserError(
-            f"--output={target} must end in {', '.join(_KINDS)}: rename it."
-        )
+        raise UserError(f"--output={target} must end in {', '.join(_KINDS)}.")
     files.check_new(target, overwrite=config.overwrite)
     table, answers = _answers(config, predictor)
     rows = [row for _, row in table.rows]
     kind = target.suffix if target else ".jsonl"
     if kind != ".jsonl":
-        separator = config.label_separator
-        rows, answers = (
-            [_flat(row, separator) for row in each] for each in (rows, answers)
-        )
+        rows = [_flat(row, config.label_separator) for row in rows]
+        answers = [_flat(row, config.label_separator) for row in answers]
     columns = {*table.columns, *(name for row in rows for name in row)}
     predicted = [
         row | {_unused(name, columns): value for name, value in answer.items()}
@@ -54,7 +48,6 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
 def _answers(
     config: PredictConfig, predictor: Any
 ) -> tuple[Table, list[dict[str, Any]]]:
-    """Returns the table and the predictions of its rows."""
     table, names = read_table(config.input), predictor.text_names
     columns = config.text or names
     if len(columns) != len(names):
@@ -97,26 +90,23 @@ def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
             quoting = csv.QUOTE_ALL if quotes else csv.QUOTE_MINIMAL
             csv.writer(text, lineterminator="\n", quoting=quoting).writerow(line)
         return text.getvalue()
-    # These would break the table. One for one, so that offsets stay valid.
-    lines = (
-        "\t".join(re.sub(r"[\t\r\n]", " ", str(x)) for x in line) for line in cells
-    )
-    return "".join(f"{line}\n" for line in lines)
+    # Tabs and line breaks would break the table; each becomes one space.
+    lines = ([re.sub(r"[\t\r\n]", " ", cell) for cell in line] for line in cells)
+    return "".join("\t".join(line) + "\n" for line in lines)
 
 
 def _flat(row: Mapping[str, Any], separator: str) -> dict[str, str]:
     cells: dict[str, str] = {}
     for name, value in row.items():
-        if name in ("probabilities", "predicted_probabilities") and isinstance(
-            value, dict
-        ):
+        kind = name.removeprefix("predicted_")
+        if kind == "probabilities" and isinstance(value, dict):
             # A column of the input may hold other values than numbers.
             shares = {
                 f"p({label})": f"{x:.6f}" if isinstance(x, int | float) else x
                 for label, x in value.items()
             }
             cells |= _flat(shares, separator)
-        elif name in ("labels", "predicted_labels") and isinstance(value, list):
+        elif kind == "labels" and isinstance(value, list):
             cells[name] = separator.join(map(str, value))
         elif isinstance(value, str | int | float) or value is None:
             cells[name] = "" if value is None else str(value)

@@ -246,6 +246,7 @@ def test_a_tuple_of_one_row_is_a_row(models):
         ("TextClassifier", WORDS, ["pos", None, "neg", "neg"], "Row 1 has no label"),
         ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
         ("TextClassifier", AB, [0], "needs text, but got 2 column"),
+        ("TextClassifier", [["a"], *AB], [0, 1], "Row 1 has 2 texts, row 0 has 1"),
         ("TextClassifier", [], [], "no texts"),
         ("TextClassifier", TWICE, None, "text must be one column"),
         # As many columns as texts.
@@ -331,6 +332,9 @@ def test_a_metric_of_probabilities_is_refused(preset):
             for method in (model.fit, model.evaluate):
                 with pytest.raises(ValueError, match=r"metric .* takes probabilities"):
                     method(["good"], [["x"]])
+    model.compile("sgd", model.loss, metrics=["AUC"])
+    with pytest.raises(ValueError, match="The metric AUC takes"):
+        model.evaluate(["good"], [["x"]])
     model.compile(
         "sgd", model.loss, metrics=[keras.metrics.BinaryAccuracy(threshold=0)]
     )

@@ -41,6 +41,12 @@ def check(function, expected, *arguments):
         ([1, 2, 3], 0, "Row 7: 0 is not a label. Give one of 1, 2, 3."),
         (["1", "1.0"], 1, "may be any of '1', '1.0'"),
         ([True, False], 1, "may be a position or a boolean"),
+        (["yes", "true"], 1, "may be a position or a boolean"),
+        (["1", "true"], True, 1),
+        (["1", "true"], 1, 0),
+        (["True", "no"], True, 0),
+        (["true", "2", "3"], 2, 1),
+        (["tRUE", "no"], 1, 1),
         ([1, 2], False, "not a label"),
     ],
 )

@@ -217,6 +217,16 @@ def test_errors_of_loading_and_arguments(runs, tuned, pretrained, exported, tmp_
     ):
         with pytest.raises(ValueError, match=message):
             load(folder)
+    run = shutil.copytree(runs / "task", tmp_path / "run")
+    about = json.loads((run / "task.json").read_text()) | {"max_seq_length": 10**6}
+    (run / "task.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"task\.json: max_seq_length is 1000000; it"):
+        et.load(run)
+    # A SavedModel does not need the file.
+    shutil.copy(run / "saved_model" / "saved_model.pb", run / "saved_model.pb")
+    (run / "task.json").write_text("{")
+    with pytest.raises(ValueError, match=f"{run} cannot be loaded"):
+        et.load(run)
     for options, message in (
         ({"pooling": "max"}, "pooling is 'max'; allowed are mean, cls"),
         ({"layer": 3}, "the encoder has 2 blocks"),

@@ -343,7 +343,7 @@ def test_exports_take_raw_strings(preset, tmp_path):
         ({"kind": "regression"}, "A regression has no labels"),
         ({"labels": None, "kind": "regression", "label_range": 3}, "label_range must"),
         ({"labels": None, "kind": "regression", "label_range": (1, 1)}, "label_range"),
-        ({"max_seq_length": 65}, "has 64 positions: give 64 or less"),
+        ({"max_seq_length": 65}, "is 65; it must be from 1 to 64, the positions"),
         ({"max_seq_length": 0}, "max_seq_length must be at least 8, got"),
         ({"rate": 1}, "Unknown option 'rate'; known are dropout"),
         ({"dropout": 2.0}, "dropout must"),

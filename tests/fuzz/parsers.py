@@ -23,8 +23,7 @@ from electra_tf.errors import UserError
 from electra_tf.folders import cards, models
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.interop import tensor_files
-from electra_tf.interop.hugging_face import read_config
+from electra_tf.interop.hugging_face import read_config, read_tensors
 from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.layers import TextEmbedding
 from electra_tf.runs import minimal_pairs
@@ -277,7 +276,7 @@ PARSERS = {
     "search.json": _search,
     "done-0.json": _done,
     "metrics.jsonl (task)": _file("metrics.jsonl", _LOG, _tuning_log),
-    "model.safetensors": _hugging_face("model.safetensors", tensor_files.read_tensors),
+    "model.safetensors": _hugging_face("model.safetensors", read_tensors),
     "manifest.json": _manifest,
     "TFRecords": _tfrecords,
     ".keras": _keras,

@@ -269,7 +269,7 @@ def test_mistakes_are_refused(finished, tmp_path):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     hub, lone = "--format=hugging_face", "--only=discriminator"
     for source, flags, message in (
-        ("/nothing/here", [], "is not a folder or checkpoint"),
+        ("/nothing/here", [], "is not a folder, a checkpoint or owner"),
         (tmp_path, [], "not in a known format (electra_tf, "),
         (file, [], "not in a known format"),
         (tmp_path / "run", [], "did not finish"),
@@ -279,7 +279,7 @@ def test_mistakes_are_refused(finished, tmp_path):
         (equal, ["--num_heads=0"], "--num_heads must be at least 1"),
         (finished, ["--generator=/x"], "does not need --generator"),
         (equal, ["--generator=/x", lone], f"--generator cannot be used with {lone}"),
-        (equal, ["--format=google_tf1", "--float16"], "--float16 needs --format=elec"),
+        (equal, ["--format=google_tf1", "--float16"], "--float16 is a setting of --f"),
         (equal, ["--push_to_hub=me/mine"], hub),
         (equal, ["--push_to_hub=mine", hub], "owner/name"),
         (equal, ["--private"], "--push_to_hub"),
