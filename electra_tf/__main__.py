@@ -8,12 +8,6 @@ from electra_tf.cli import Command
 
 _TEXTS = "TEXT ...: the texts; default: standard input, one per line."
 _CONFIG = "electra_tf.config"
-# Shown for pretrain without flags, which would train a million steps on package docs.
-_PRETRAIN_USAGE = """\
-usage: electra-tf pretrain --flagfile=configs/tiny.cfg [--corpus=FILES] [--FLAG ...]
-
-The shipped flagfiles are configs/tiny.cfg (minutes on two cores), mini.cfg, small.cfg,
-base.cfg and large.cfg. electra-tf pretrain --help explains all flags."""
 
 COMMANDS = {
     "pretrain": Command(
@@ -81,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name = arguments[0] if arguments else "--help"
     if arguments == ["pretrain"]:
-        cli.note(_PRETRAIN_USAGE)
+        # Would train a million steps on the documentation of packages.
+        cli.note("pretrain needs flags such as --flagfile=configs/tiny.cfg; see --help")
         return cli.ERROR
     if name in COMMANDS:
         return cli.run(COMMANDS[name], arguments[1:])

@@ -35,17 +35,13 @@ from electra_tf.errors import UserError, did_you_mean
 # Exit codes. STOPPED is EX_TEMPFAIL: schedulers run the job again. INTERRUPTED is the
 # shell's code after Ctrl-C.
 OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
-# Flagfiles that include each other twice grow exponentially.
-_MOST_FLAGFILES = 1000
-# Upper bound on the length of a flag name.
-_LONGEST_FLAG = 100
 
 Log = Callable[[str], None]
-# Environment variable: 1 shows the traceback of user errors too.
-_DEBUG = "ELECTRA_TF_DEBUG"
 # Parents of configs/: the installed package, or in a checkout the folder above. The
 # package comes first, because site-packages may hold another configs/.
 _SHIPPED = Path(__file__).parents[:2]
+# Nested flagfiles may double at each level.
+_MOST_FLAGFILES = 1000
 
 # Control characters except line breaks and tabs, and bidirectional overrides.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -72,18 +68,14 @@ def note(text: str) -> None:
 class Command(NamedTuple):
     """A subcommand of ``electra-tf``.
 
-    Attributes:
-        summary: one line in the list of commands.
-        config: "module:Class" of the dataclass of flags; its docstring is the help.
-        function: "module:function", imported after the flags are validated. Takes the
-            config and allowed positional arguments; returns an exit code or None.
-        arguments: help of the positional arguments; empty allows none.
+    ``function`` is imported after the flags are validated. It takes the config and
+    allowed positional arguments, and returns an exit code or None.
     """
 
-    summary: str
-    config: str
-    function: str
-    arguments: str = ""
+    summary: str  # In the list of commands.
+    config: str  # "module:Class" of the dataclass of flags; its docstring is the help.
+    function: str  # "module:function".
+    arguments: str = ""  # Help of the positional arguments; empty allows none.
 
 
 def run(command: Command, arguments: Sequence[str]) -> int:
@@ -120,20 +112,16 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     return OK if code is None else code
 
 
-class _TerminatedError(BaseException):
-    """Raised on SIGTERM, as ``KeyboardInterrupt`` is on SIGINT."""
-
-
 @contextlib.contextmanager
-def _raising_on_sigterm() -> Iterator[None]:
-    """Raises ``_TerminatedError`` on the first SIGTERM; the second one kills.
+def _exit_on_sigterm() -> Iterator[None]:
+    """Exits with ``STOPPED`` on the first SIGTERM; the second one kills.
 
     During ``fit``, ``GracefulStop`` replaces this handler to save a checkpoint first.
     """
 
     def handle(number: int, frame: types.FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        raise _TerminatedError
+        sys.exit(STOPPED)
 
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -141,6 +129,10 @@ def _raising_on_sigterm() -> Iterator[None]:
     previous = signal.signal(signal.SIGTERM, handle)
     try:
         yield
+    except SystemExit as error:
+        if error.code == STOPPED:
+            note("stopped by SIGTERM; the same command resumes a run")
+        raise
     finally:
         signal.signal(signal.SIGTERM, previous)
 
@@ -150,21 +142,18 @@ def clear_errors() -> Iterator[None]:
     """Prints user errors as one line on standard error and exits with a code.
 
     User errors are ``UserError``, ``OSError``, ``FloatingPointError``, absl flag errors
-    and TensorFlow ``OpError``. Other exceptions are bugs and keep their traceback;
-    ``ELECTRA_TF_DEBUG=1`` keeps it for all.
+    and TensorFlow ``OpError``. Other exceptions are bugs and keep their traceback.
     """
-    if os.environ.get(_DEBUG, "0") not in ("", "0"):
+    # 1 shows the traceback of user errors too.
+    if os.environ.get("ELECTRA_TF_DEBUG", "0") not in ("", "0"):
         yield
         return
     try:
-        with _raising_on_sigterm():
+        with _exit_on_sigterm():
             yield
     except KeyboardInterrupt:
         note("interrupted")
         sys.exit(INTERRUPTED)
-    except _TerminatedError:
-        note("stopped by SIGTERM; the same command resumes a run")
-        sys.exit(STOPPED)
     except BrokenPipeError:
         # The reader closed the pipe (`| head`): the flush at exit must not fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -174,8 +163,7 @@ def clear_errors() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in ("pandas", "jinja2"):
             raise
-        extra = "pip install 'electra_tf[analysis]'"
-        sys.exit(f"error: {error.name} is missing: {extra} (pandas and jinja2).")
+        sys.exit(f"error: {error.name} is missing: pip install 'electra_tf[analysis]'.")
     except Exception as error:
         # Looked up, not imported: commands without TensorFlow stay fast.
         tensorflow = sys.modules.get("tensorflow")
@@ -199,10 +187,7 @@ def reason(error: Exception) -> str:
 
 
 def parse(config_class: type, arguments: Sequence[str]) -> Any:
-    """Builds a config from command-line arguments (without the program name).
-
-    Raises UserError, absl.flags.Error, or OSError if a flagfile cannot be read.
-    """
+    """Builds a config from arguments; raises UserError, absl.flags.Error or OSError."""
     return _parse(config_class, arguments, False)[0]
 
 
@@ -218,12 +203,12 @@ def _parse(
     given = list(arguments) if "flagfile" in own else list(_expanded(arguments))
     for argument in itertools.takewhile(lambda text: text != "--", given):
         name = argument.partition("=")[0]
-        if name.startswith("-") and len(name) > _LONGEST_FLAG:
+        if name.startswith("-") and len(name) > 100:
             # Absl's search for similar names is slow on long ones.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
-        escaped = argument.encode("utf-8", "backslashreplace").decode()
         if "\0" in argument:
             raise UserError(f"{name[:40]} has a NUL character.")
+        escaped = argument.encode("utf-8", "backslashreplace").decode()
         if escaped != argument:
             # TensorFlow and JSON cannot represent such a path.
             raise UserError(f"{escaped} is not UTF-8: convert it, or rename the file.")
@@ -244,8 +229,8 @@ def _parse(
         if values[name].present
     }
     for name, value in flat.items():
+        # Such as --records="$UNSET".
         if value == []:
-            # Such as --records="$UNSET".
             note(f"warning: --{name} is empty, and counts as not given")
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
@@ -296,8 +281,7 @@ def _expanded(
         opened.append(path)
         if len(opened) > _MOST_FLAGFILES:
             raise UserError(
-                f"flagfile {path} is one of over {_MOST_FLAGFILES} that include each "
-                "other."
+                f"flagfile {path}: over {_MOST_FLAGFILES} files include each other."
             )
         yield from _expanded(kept, (*seen, path), opened)
 
@@ -320,47 +304,29 @@ def find_flagfile(name: str) -> str:
 class _FlagValues(flags.FlagValues):
     """Absl flags that do not read flagfiles, because doctor examines its flagfile."""
 
-    def read_flags_from_files(
-        self, argv: Sequence[str], force_gnu: bool = True
-    ) -> list[str]:
+    def read_flags_from_files(self, argv: Sequence[str], **_: bool) -> list[str]:
         return list(argv)
 
 
 def _definitions(config_class: type) -> flags.FlagValues:
-    """Defines the flags of a config.
-
-    ``Literal`` becomes an enum, a tuple of strings a comma-separated list (a multi flag
-    with ``repeated``), and bool a switch (``--name`` / ``--noname``).
-    """
+    """Defines the flags of a config; tuples are comma-separated or repeated."""
     values = _FlagValues()
     definers = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
-        str: flags.DEFINE_string,
     }
-    for leaf, hint in _leaves(config_class):
+    for _, leaf in fields.fields(config_class):
         name, default, about = fields.flag_name(leaf), leaf.default, ""
-        if typing.get_origin(hint) is typing.Literal:
-            allowed = list(typing.get_args(hint))
-            flags.DEFINE_enum(name, default, allowed, about, flag_values=values)
-        elif leaf.metadata["repeated"]:
+        hint = fields.kinds(config_class)[leaf.name]
+        if leaf.metadata["repeated"]:
             flags.DEFINE_multi_string(name, list(default), about, flag_values=values)
         elif typing.get_origin(hint) is tuple:
             flags.DEFINE_list(name, list(default), about, flag_values=values)
         else:
-            definers[hint](name, default, about, flag_values=values)
+            define = definers.get(hint, flags.DEFINE_string)
+            define(name, default, about, flag_values=values)
     return values
-
-
-def _leaves(config_class: type) -> Iterator[tuple[dataclasses.Field, Any]]:
-    """Yields the fields with their types, without None."""
-    for _, leaf in fields.fields(config_class):
-        hint = fields.hints(config_class)[leaf.name]
-        # ``Literal[...] | None`` is a typing.Union, ``int | None`` a UnionType.
-        if typing.get_origin(hint) in (types.UnionType, typing.Union):
-            hint = typing.get_args(hint)[0]
-        yield leaf, hint
 
 
 def help_text(config_class: type, texts: str) -> str:
@@ -373,13 +339,14 @@ def help_text(config_class: type, texts: str) -> str:
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
         # Flags inherited from shared groups come last.
+        own, kinds = group.__annotations__, fields.kinds(group)
         leaves = sorted(
-            _leaves(group), key=lambda row: row[0].name not in group.__annotations__
+            dataclasses.fields(group), key=lambda leaf: leaf.name not in own
         )
-        rows = [_flag_help(leaf, hint, width) for leaf, hint in leaves]
+        rows = [_flag_help(leaf, kinds[leaf.name], width) for leaf in leaves]
         parts.append("\n".join([title.rstrip("."), *rows]))
     shared = "  --help, --version  this text; the version"
-    if all(leaf.name != "flagfile" for leaf, _ in _leaves(config_class)):
+    if "flagfile" not in fields.kinds(config_class):
         shared = (
             "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
             "      Shipped files are found from any folder, such as configs/small.cfg\n"
@@ -391,27 +358,33 @@ def help_text(config_class: type, texts: str) -> str:
 
 def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     name, default = fields.flag_name(leaf), leaf.default
-    choices = leaf.metadata["choices"]
+    choices = leaf.metadata["choices"] or {}
     if typing.get_origin(hint) is typing.Literal:
         kind = "|".join(typing.get_args(hint))
-    elif choices is not None:
+    elif choices:
         kind = "NAME"
     elif leaf.metadata["repeated"]:
         kind = "TEXT"
     else:
-        kind = {int: "N", float: "X", str: "TEXT", bool: ""}.get(hint, "A,B,...")
+        kind = {int: "N", float: "X", str: "TEXT"}.get(hint, "A,B,...")
     head = f"  --[no]{name}" if hint is bool else f"  --{name}={kind}"
     if isinstance(default, tuple):
         default = ",".join(default)
+    elif hint is bool:
+        default = {True: "on", False: "off", None: ""}[default]
     if leaf.metadata["required"]:
         head += "  (required)"
     elif default not in (None, ""):
-        shown = {True: "on", False: "off"}.get(default, default)
-        head += f"  (default: {shown if hint is bool else default})"
+        head += f"  (default: {default})"
     wrapper = textwrap.TextWrapper(width, " " * 6, " " * 6)
-    lines = [head, *wrapper.wrap(leaf.metadata["help"])]
+    about, needed = leaf.metadata["help"], leaf.metadata["only_with"].split(",")
+    needed = [f"--{rule}" for rule in needed if rule and "!" not in rule]
+    if needed:
+        about += f" Only with {', '.join(needed)}.".replace("|", " or ")
+    about += " May be repeated." if leaf.metadata["repeated"] else ""
+    lines = [head, *wrapper.wrap(about)]
     wrapper = textwrap.TextWrapper(width, " " * 8, " " * 10)
-    for choice, meaning in (choices or {}).items():
+    for choice, meaning in choices.items():
         lines += wrapper.wrap(f"{choice}: {meaning}")
     return "\n".join(lines)
 
@@ -429,8 +402,8 @@ class Progress:
 
     Overwrites one line on a terminal. Elsewhere, writes plain lines at least
     ``seconds`` apart, to ``log`` or else to the ``stream`` (default: standard error).
-    The rate is measured from the first ``update``, so it excludes compilation. ``done``
-    units of ``total`` were done before. ``scale`` shortens counts, as in 1.2M.
+    The rate is measured from the first ``update``, without compilation. ``done``
+    units were done before. ``scale`` shortens counts, as in 1.2M.
     """
 
     def __init__(
@@ -445,9 +418,7 @@ class Progress:
         seconds: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.total = total
-        self.done = done
-        self.text = ""
+        self.total, self.done, self.text = total, done, ""
         self._unit = {"unit": f" {unit}", "unit_scale": scale}
         self._stream = stream or sys.stderr
         self._is_live = log is None and self._stream.isatty()
@@ -462,27 +433,25 @@ class Progress:
         """Sets the units done and the text, and shows the line if it is due."""
         self.text = self.text if text is None else text
         if self._is_due(done):
-            self.show()
+            self._show()
 
     def move(self, done: float) -> None:
         """Sets the units done and refreshes the line of a terminal if it is due."""
         if self._is_due(done) and self._is_live:
-            self.show()
+            self._show()
 
     def _is_due(self, done: float) -> bool:
-        if self._base is None:
-            self._base = done, self._clock()
+        self._base = self._base or (done, self._clock())
         self.done = done
         return self._clock() - self._shown_at >= self._seconds
 
-    def show(self) -> None:
-        """Shows the line now."""
+    def _show(self) -> None:
         self._shown_at, self._shown = self._clock(), (self.done, self.text)
         line = self.line()
         if self._is_live:
             width = shutil.get_terminal_size().columns
-            self._stream.write(f"\r\x1b[K{line[: width - 1]}")
-            self._stream.flush()
+            line = f"\r\x1b[K{line[: width - 1]}"
+            print(line, end="", file=self._stream, flush=True)
         else:
             self._log(line)
 
@@ -494,10 +463,9 @@ class Progress:
         """Shows the last state unless it was shown, and ends the line."""
         # Compares the state without the rate, which changes with time.
         if self._base is not None and (self.done, self.text) != self._shown:
-            self.show()
+            self._show()
         if self._is_live:
-            self._stream.write("\n")
-            self._stream.flush()
+            print(file=self._stream, flush=True)
 
     def line(self) -> str:
         """Formats the line: share done, remaining time, rate, text."""
@@ -533,6 +501,5 @@ def lines_of(stream: Iterable[str]) -> Iterator[str]:
         yield from filter(str.strip, lines)
     except UnicodeDecodeError as error:
         raise UserError(
-            "standard input is not UTF-8. Convert it, for example with: iconv -f "
-            "cp1252 -t utf-8"
+            "standard input is not UTF-8. Convert it: iconv -f cp1252 -t utf-8"
         ) from error

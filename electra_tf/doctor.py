@@ -1,17 +1,17 @@
 """The command `doctor`: checks of a checkpoint or config for known problems.
 
-A check takes a `Subject` and yields problems, warnings and a final OK. It yields no
-finding if it does not apply.
+A check takes a `Subject` and yields findings, none if it does not apply.
 """
 
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import absl.flags
 import numpy as np
@@ -28,26 +28,22 @@ from electra_tf.runs.report import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
 
 OK, WARNING, PROBLEM = "OK", "WARNING", "PROBLEM"
-_WINDOWS = 5
-# Columns of the report.
-_WIDTH = 100
 _VOCABULARY = "Put the vocab.txt it was trained with into the folder."
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """The result of a check; `advice` is empty if the level is OK."""
+    """The result of a check; it has advice unless the level is OK."""
 
     level: str
     found: str
     advice: str = ""
     trap: str = ""
 
-    @classmethod
-    def of(cls, level: str, message: str) -> Self:
-        """Builds a finding from a warning; its advice begins after the first ". "."""
-        found, _, advice = message.partition(". ")
-        return cls(level, found, advice)
+
+_ok = functools.partial(Finding, OK)
+_warning = functools.partial(Finding, WARNING)
+_problem = functools.partial(Finding, PROBLEM)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +62,10 @@ class Subject:
     def config(self) -> PretrainConfig | None:
         """The flags as a config, or None if this version refuses them."""
         known = self.flags.keys() & fields.hints(PretrainConfig)
-        with contextlib.suppress(UserError):
-            flags = {name: self.flags[name] for name in known}
-            return fields.from_flat(flags, PretrainConfig)
-        return None
+        try:
+            return fields.from_flat({n: self.flags[n] for n in known}, PretrainConfig)
+        except UserError:
+            return None
 
 
 def read(path: str | Path, generator: str | None = None) -> Subject:
@@ -131,33 +127,27 @@ def files(subject: Subject) -> Iterator[Finding]:
     objective = flags.get("objective", "electra")
     if subject.error:
         # Other formats cannot hold untied pairs or other objectives.
-        is_variant = towers and (
-            flags.get("sharing", "tied") not in ("tied", "all")
-            or objective != "electra"
-        )
+        sharing = flags.get("sharing", "tied")
+        is_variant = sharing not in ("tied", "all") or objective != "electra"
         advice = "Write or copy the files again."
         if flags:
             advice = f"Finish the run (the same command resumes it). {advice}"
-        yield Finding(WARNING if is_variant else PROBLEM, subject.error, advice)
+        level = WARNING if towers and is_variant else PROBLEM
+        yield Finding(level, subject.error, advice)
     if not towers or objective != "electra":
         return
     if "discriminator" in towers and not towers["discriminator"].head:
-        yield Finding(
-            WARNING,
-            "an encoder without a head: fine-tuning is possible, detection of replaced "
-            "tokens and further pretraining are not",
-            "Take the weights from a source with heads if you need these "
+        yield _warning(
+            "an encoder without a head can only be fine-tuned",
+            "Take weights with heads to detect replaced tokens or continue pretraining "
             "(ElectraForPreTraining, a pretraining checkpoint, discriminator.keras).",
         )
     elif "generator" not in towers:
-        yield Finding(
-            WARNING,
-            "there is no generator: fills, corruption and further pretraining are "
-            "impossible",
-            "Name the generator's folder with --generator, or take the pretraining "
-            "checkpoint.",
+        yield _warning(
+            "there is no generator for fills, corruption and further pretraining",
+            "Name its folder with --generator, or take the pretraining checkpoint.",
         )
-    yield Finding(OK, f"networks: {', '.join(towers)}")
+    yield _ok(f"networks: {', '.join(towers)}")
 
 
 def generator_size(subject: Subject) -> Iterator[Finding]:
@@ -177,13 +167,12 @@ def generator_size(subject: Subject) -> Iterator[Finding]:
         return
     message = validation.warnings(config, (width, depth)).get("generator_hidden_size")
     if message:
-        yield Finding.of(
-            WARNING,
-            f"{message} This applies to new runs. If the generator is larger than the "
-            "discriminator, check that the files are not swapped. (Google's "
-            "electra_small has an equal one: to continue it, keep 1.0.)",
+        more = (
+            " This applies to new runs. Check that the files are not swapped. (To "
+            "continue Google's electra_small, which has an equal generator, keep 1.0.)"
         )
-    yield Finding(OK, f"{width:.3g} of the width and {depth:.3g} of the layers")
+        yield _warning(*(message + more).split(". ", 1))
+    yield _ok(f"{width:.3g} of the width and {depth:.3g} of the layers")
 
 
 def vocabulary(subject: Subject) -> Iterator[Finding]:
@@ -192,7 +181,7 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
         return
     vocabulary = subject.model.vocabulary
     if vocabulary is None:
-        yield Finding(WARNING, "there is no vocabulary beside the model", _VOCABULARY)
+        yield _warning("there is no vocabulary beside the model", _VOCABULARY)
         return
     size = len(vocabulary)
     for name, tower in subject.towers.items():
@@ -207,8 +196,7 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
             )
     ours, theirs = vocabulary.sha256, subject.vocabulary_sha256
     if theirs and theirs != ours:
-        yield Finding(
-            PROBLEM,
+        yield _problem(
             f"vocab.txt is not the one of training: its sha256 is {ours[:12]}, "
             f"config.json has {theirs[:12]}",
             "Restore the run's vocabulary: in this file, ids belong to other tokens.",
@@ -217,23 +205,18 @@ def vocabulary(subject: Subject) -> Iterator[Finding]:
     words = [t for t in vocabulary.tokens if t not in special and t[0] + t[-1] != "[]"]
     capitals = sum(word != word.lower() for word in words)
     if subject.model.lower_case and capitals > 0.01 * len(words):
-        yield Finding(
-            WARNING,
-            f"text is lower-cased, but {capitals:,} tokens have capitals and never "
-            "occur",
-            "For a cased vocabulary set lower_case to false (Hugging Face: "
-            "do_lower_case).",
+        yield _warning(
+            f"text is lower-cased, but {capitals:,} tokens have capitals",
+            "Set lower_case to false (Hugging Face: do_lower_case).",
         )
     # Many scripts have no capitals.
     small = any(word != word.upper() for word in words)
     if subject.model.lower_case is False and small and not capitals:
-        yield Finding(
-            PROBLEM,
-            "text is not lower-cased, but no token has a capital: every word with one "
-            "becomes [UNK] or single letters",
+        yield _problem(
+            "text is not lower-cased, but no token has a capital",
             "Set lower_case to true (Hugging Face: do_lower_case).",
         )
-    yield Finding(OK, f"{size:,} tokens")
+    yield _ok(f"{size:,} tokens")
 
 
 def weights(subject: Subject) -> Iterator[Finding]:
@@ -254,28 +237,23 @@ def weights(subject: Subject) -> Iterator[Finding]:
                 empty.append(key)
         initial = [part for part, is_fresh in fresh.items() if is_fresh]
         if bad:
-            yield Finding(
-                PROBLEM,
+            yield _problem(
                 f"{name}: values that are not finite in {_first(bad)}",
-                "The run diverged or the file is damaged. Go back to an earlier "
-                "checkpoint and lower the learning rate (base and large: 2e-4).",
+                "Go back to an earlier checkpoint and lower the learning rate, or copy "
+                "the file again.",
             )
         if empty:
-            yield Finding(
-                PROBLEM,
-                f"{name}: all zeros in {_first(empty)}",
-                "An import missed them, or the file was written too early. Import or "
-                "save again.",
+            yield _problem(
+                f"{name}: all zeros in {_first(empty)}", "Import or save them again."
             )
         if initial:
             what = "no part was trained" if len(initial) == len(fresh) else "untrained"
-            yield Finding(
-                PROBLEM,
+            yield _problem(
                 f"{name}: {what}: {_first(initial)} (biases 0, LayerNorm 1)",
-                "These are initial values: the weights were not loaded, or the part "
-                "was added afterwards. Use the checkpoint with trained values.",
+                "The weights were not loaded, or the part was added later. Use the "
+                "checkpoint with trained values.",
             )
-        yield Finding(OK, f"{name}: {len(fresh)} parts")
+        yield _ok(f"{name}: {len(fresh)} parts")
 
 
 def learning_rate(subject: Subject) -> Iterator[Finding]:
@@ -285,26 +263,24 @@ def learning_rate(subject: Subject) -> Iterator[Finding]:
     if "learning_rate" not in subject.flags:
         return
     if config is None:
-        yield Finding(
-            WARNING,
-            "the learning rate was not checked: this version refuses flags of the run",
+        yield _warning(
+            "not checked: this version refuses flags of the run",
             "Check it with the version that trained the model.",
         )
         return
     messages, optimizer = validation.warnings(config), config.optimizer
     rate, warmup = optimizer.learning_rate, optimizer.warmup_steps
     if message := messages.get("learning_rate"):
-        yield Finding.of(PROBLEM, message)
+        yield _problem(*message.split(". ", 1))
     elif message := messages.get("warmup_steps"):
-        yield Finding.of(WARNING, message)
+        yield _warning(*message.split(". ", 1))
     elif not warmup and not optimizer.adam_bias_correction:
-        yield Finding(
-            WARNING,
-            f"{rate:g} from the first step on: without warm-up and bias correction the "
-            "first updates are three to six times too long",
+        yield _warning(
+            f"{rate:g} without warm-up and bias correction: the first updates are "
+            "three to six times too long",
             "Set --warmup_steps, or --adam_bias_correction.",
         )
-    yield Finding(OK, f"{rate:g} after {warmup} warm-up steps")
+    yield _ok(f"{rate:g} after {warmup} warm-up steps")
 
 
 def training(subject: Subject) -> Iterator[Finding]:
@@ -314,16 +290,14 @@ def training(subject: Subject) -> Iterator[Finding]:
         return
     done = max(row["step"] for row in rows)
     if steps and done < steps:
-        yield Finding(
-            WARNING,
-            f"{done:,} of {steps:,} steps: the learning rate has not fully decayed",
+        yield _warning(
+            f"{done:,} of {steps:,} steps: the learning rate is still decaying",
             "Run the same command again to resume it.",
         )
     # Metrics that are not finite are null in the file.
-    lost = {name for row in rows[-_WINDOWS:] for name, x in row.items() if x is None}
+    lost = {name for row in rows[-5:] for name, x in row.items() if x is None}
     if lost:
-        yield Finding(
-            PROBLEM,
+        yield _problem(
             f"metrics were not finite at the end: {', '.join(sorted(lost))}",
             "Go back to an earlier checkpoint and lower the learning rate.",
         )
@@ -340,8 +314,8 @@ def training(subject: Subject) -> Iterator[Finding]:
         HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
     auc = known.get("replaceable_auc", known.get("discriminator_auc", 1.0))
     for message in messages:
-        yield Finding.of(PROBLEM if auc < 0.55 else WARNING, message)
-    yield Finding(OK, f"{done:,} steps")
+        yield Finding(PROBLEM if auc < 0.55 else WARNING, *message.split(". ", 1))
+    yield _ok(f"{done:,} steps")
 
 
 def _first(names: list[str]) -> str:
@@ -363,9 +337,8 @@ def examine(subject: Subject) -> list[Finding]:
     """Runs every check; drops the OK of a check that finds more."""
     findings = []
     for name, check in CHECKS.items():
-        own = [*check(subject)]
-        bad = [finding for finding in own if finding.level != OK]
-        findings += [dataclasses.replace(each, trap=name) for each in bad or own]
+        own = [dataclasses.replace(each, trap=name) for each in check(subject)]
+        findings += [finding for finding in own if finding.level != OK] or own
     return findings
 
 
@@ -386,14 +359,13 @@ def main(config: DoctorConfig) -> int:
 
 def shown(findings: Sequence[Finding]) -> str:
     """Formats findings as text with a summary."""
-    lines = []
+    lines, indent = [], " " * 24
     for finding in findings:
-        indent = " " * 24
         text = f"{finding.level:<8}{finding.trap:<16}{finding.found}"
-        lines += textwrap.wrap(text, _WIDTH, subsequent_indent=indent)
+        lines += textwrap.wrap(text, 100, subsequent_indent=indent)
         if finding.advice:
             advice = f"{indent}-> {finding.advice}"
-            lines += textwrap.wrap(advice, _WIDTH, subsequent_indent=f"{indent}   ")
+            lines += textwrap.wrap(advice, 100, subsequent_indent=f"{indent}   ")
     levels = [finding.level for finding in findings]
     good, fair, bad = map(levels.count, (OK, WARNING, PROBLEM))
     return "\n".join([*lines, f"\n{good} OK, {fair} warnings, {bad} problems"])

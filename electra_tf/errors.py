@@ -8,8 +8,8 @@ from collections.abc import Iterable
 class UserError(ValueError):
     """An error in a setting, a file or an argument, with a message for the user.
 
-    Commands print it in one line and exit with code 1. Every other exception is a bug
-    and keeps its traceback. It is a ``ValueError``, so Python code may catch either.
+    Commands print it in one line and exit with code 1; other exceptions are bugs and
+    keep their traceback.
 
     Examples:
         >>> et.data.Vocabulary(["[PAD]", "[PAD]"])

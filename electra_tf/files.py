@@ -37,10 +37,8 @@ _NAME = re.compile(
 _FULL = ("No space left on device", "Disk quota exceeded")
 _LOCK, _OWNER = ".lock", ".lock.owner"
 # Errors that mean locking is unavailable (read-only folder, no lock support).
-_NO_LOCK = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS),
-}
+_DENIED = (errno.EACCES, errno.EPERM)
+_NO_LOCK = (*_DENIED, errno.EROFS, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 AnyPath = str | os.PathLike
 
@@ -51,12 +49,10 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
 
     The block may create a file or a folder; a folder replaces an existing folder. A
     process killed between the two renames leaves no folder: the next write beside it
-    restores the old folder. The temporary name keeps the suffix, because Keras and
-    matplotlib infer the format from it. If the block raises, `path` is unchanged and
-    the temporary path is removed. ``size`` is the minimum free space in bytes.
-
-    Raises OSError, which names `path`, if writing fails. Errors of other types that
-    report a full disk become OSError.
+    restores the old folder. The temporary name keeps the suffix, from which Keras and
+    matplotlib infer the format. If the block raises, `path` is unchanged. ``size`` is
+    the minimum free space in bytes. Raises OSError, which names `path`, if writing
+    fails, also for errors of other types that report a full disk.
     """
     path = Path(path)
     part = path.with_name(f".{path.stem}{_PART}{os.getpid()}-{_host()}{path.suffix}")
@@ -66,8 +62,7 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         if shutil.disk_usage(path.parent).free < size:
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
         # A killed process may have had the same id, as in another container.
-        if os.path.lexists(part):
-            remove(part)
+        remove(part)
         yield part
         _sync(part)
         _put(part, path)
@@ -110,8 +105,7 @@ def _put(part: Path, path: Path) -> None:
     if not (part.is_dir() and path.is_dir()) or path.is_symlink():
         os.replace(part, path)
         return
-    # A folder cannot be renamed over one that holds files, so the old one moves first;
-    # `remove_leftovers` restores it if this process dies.
+    # A folder cannot be renamed over one that holds files: the old one moves first.
     old = part.with_name(f"{part.name}.old")
     remove(old)
     os.replace(path, old)
@@ -165,7 +159,7 @@ def read_json(
 ) -> dict[str, Any]:
     """Reads a JSON file that holds one object of a shape (see ``check_shape``).
 
-    Returns ``default`` if the file is missing, unless it is None. Raises ValueError,
+    Returns ``default`` if the file is missing, unless it is None. Raises UserError,
     which names the file, if the content is not such an object.
     """
     path = Path(path)
@@ -179,10 +173,7 @@ def read_json(
 
 
 def parse_json(text: str, where: str, shape: Any = object) -> Any:
-    """Parses untrusted JSON and checks its shape (see ``check_shape``).
-
-    Raises ValueError with a message that begins with ``where``.
-    """
+    """Parses untrusted JSON and checks its shape (see ``check_shape``)."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -198,23 +189,45 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
 
     A shape is a type or an annotation; ``{name: shape}``, an object with at least these
     members; ``[shape]``, a list; or ``(shape, shape)``, a union. Members that allow
-    None are optional. Integers must fit into 64 bits. Raises ValueError with a message
+    None are optional. Integers must fit into 64 bits. Raises UserError with a message
     that begins with ``where`` and names the location.
     """
-    if isinstance(shape, Mapping) and isinstance(value, dict):
-        for name, inner in shape.items():
-            if name in value:
-                check_shape(value[name], inner, f"{where}: {name}")
-            elif not fits(None, inner):
-                raise UserError(f"{where}: {name} is missing.")
-    elif isinstance(shape, list) and isinstance(value, list):
-        for number, each in enumerate(value):
-            check_shape(each, shape[0], f"{where}: {number}")
-    elif isinstance(shape, tuple) and shape[0] is None and len(shape) == 2:
-        # Optional value: recursion names the location of the error.
+    origin, inner = typing.get_origin(shape), typing.get_args(shape)
+    if isinstance(shape, tuple) and shape[0] is None and len(shape) == 2:
+        # Names the location inside an optional value.
+        is_right = True
         if value is not None:
             check_shape(value, shape[1], where)
-    elif not fits(value, shape):
+    elif isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
+        is_right = any(fits(value, each) for each in inner or shape)
+    elif isinstance(shape, Mapping):
+        is_right = isinstance(value, dict)
+        members = shape if is_right else {}
+        for name, each in members.items():
+            if name in value:
+                check_shape(value[name], each, f"{where}: {name}")
+            elif not fits(None, each):
+                raise UserError(f"{where}: {name} is missing.")
+    elif isinstance(shape, list) or origin in (list, tuple):
+        is_right = isinstance(value, list)
+        items = value if is_right else []
+        for number, each in enumerate(items):
+            check_shape(each, (inner or shape)[0], f"{where}: {number}")
+        if is_right and origin is tuple and inner[-1] is not ...:
+            is_right = len(value) == len(inner)
+    elif origin is dict:
+        is_right = isinstance(value, dict)
+        members = value if is_right else {}
+        for name, each in members.items():
+            check_shape(each, inner[1], f"{where}: {name}")
+    elif origin is typing.Literal:
+        is_right = isinstance(value, str)
+    elif shape in (int, float) and type(value) is int:
+        is_right = abs(value) < (2**63 if shape is int else 10**300)
+    else:
+        # A boolean is an instance of int.
+        is_right = shape is not int and isinstance(value, shape or types.NoneType)
+    if not is_right:
         # The error concerns the whole file, not a member.
         it = ": it" if where.endswith(" is damaged") else ""
         text = json.dumps(value)[:60]
@@ -223,26 +236,11 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
 
 def fits(value: Any, shape: Any) -> bool:
     """Returns True if a JSON value has a shape (see ``check_shape``)."""
-    origin, inner = typing.get_origin(shape), typing.get_args(shape)
-    if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
-        return any(fits(value, each) for each in inner or shape)
-    if isinstance(shape, Mapping):
-        inside = (fits(value.get(n), s) for n, s in shape.items())
-        return isinstance(value, dict) and all(inside)
-    if isinstance(shape, list) or origin in (list, tuple):
-        each = (inner or shape)[0]
-        if not isinstance(value, list) or not all(fits(one, each) for one in value):
-            return False
-        return origin is not tuple or inner[-1] is ... or len(value) == len(inner)
-    if origin is dict:
-        is_dict = isinstance(value, dict)
-        return is_dict and all(fits(one, inner[1]) for one in value.values())
-    if origin is typing.Literal:
-        return isinstance(value, str)
-    if shape in (int, float) and type(value) is int:
-        return abs(value) < (2**63 if shape is int else 10**300)
-    # A boolean is an instance of int.
-    return shape is not int and isinstance(value, shape or types.NoneType)
+    try:
+        check_shape(value, shape, "")
+    except UserError:
+        return False
+    return True
 
 
 def _name_of(shape: Any) -> str:
@@ -261,15 +259,14 @@ def check_checkpoint_path(path: AnyPath) -> None:
     if re.search(r"\[.+\]|\\", os.fspath(path)):
         raise UserError(
             f"{path}: TensorFlow cannot read checkpoints in folders with brackets or "
-            "backslashes in their names. Rename the folder, or name another one."
+            "backslashes in their names. Rename the folder."
         )
 
 
 def append_json_line(path: AnyPath, row: Mapping[str, Any]) -> None:
     """Appends one JSON object as a line and syncs the file.
 
-    Numbers that are not finite become null. A truncated last line is ended first, so
-    that it does not merge with the new one. Raises OSError, which names the file.
+    Numbers that are not finite become null. A truncated last line is ended first.
     """
     line = to_json(row) + "\n"
     # Unbuffered: a failed write must not be repeated when the file is closed.
@@ -340,9 +337,8 @@ def remove(path: AnyPath) -> None:
 def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator[None]:
     """Creates a folder and holds its lock, which is reentrant.
 
-    With ``log``, waits for another process that holds the lock, and logs which one.
-    Without, raises ValueError, which names it. The system releases the lock of a killed
-    process.
+    If another process holds it, waits and logs its name with ``log``, else raises
+    UserError. The system releases the lock of a killed process.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -354,10 +350,9 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
         _acquire(lock, owner, log)
     except (OSError, NotImplementedError) as error:
         code = getattr(error, "errno", errno.ENOSYS)
-        if code in (errno.EACCES, errno.EPERM) and os.access(folder, os.W_OK):
+        if code in _DENIED and os.access(folder, os.W_OK):
             raise UserError(
-                f"{path} is another user's: delete it if no process works there, or "
-                "make it writable (chmod a+w)."
+                f"{path} is another user's: delete it if no process works there."
             ) from error
         if code not in _NO_LOCK:
             raise
@@ -374,18 +369,14 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
         lock.release()
 
 
-def _acquire(
-    lock: filelock.FileLock, owner: Path, log: Callable[[str], None] | None
-) -> None:
+def _acquire(lock: filelock.FileLock, owner: Path, log: Callable | None) -> None:
     try:
         lock.acquire(0)
     except filelock.Timeout as error:
         who = owner.read_text("utf-8") if owner.exists() else "another process"
         message = f"{who} is working in {owner.parent}"
         if log is None:
-            raise UserError(
-                f"{message}: wait until it ends, stop it, or name another folder."
-            ) from error
+            raise UserError(f"{message}: wait, or name another folder.") from error
         log(f"{message}; waiting for it")
         lock.acquire(-1)
 
@@ -395,9 +386,9 @@ def remove_leftovers(
 ) -> None:
     """Deletes the temporary files that killed processes left in a folder.
 
-    Restores a folder that was moved but not replaced. Keeps the files of processes that
-    run on this host. Hold the folder's lock or pass ``of_host``, because files of other
-    hosts count as leftovers. ``of`` restricts it to one output; None means all.
+    Restores a folder that was moved but not replaced. Keeps files of running processes.
+    Hold the folder's lock or pass ``of_host``: files of other hosts count as leftovers.
+    ``of`` restricts it to one output.
     """
     stem = "*" if of is None else glob.escape(Path(of).stem)
     # In reverse order a moved folder (.old) comes before its replacement.
@@ -428,9 +419,8 @@ def _sync(path: Path) -> None:
     inside = path.rglob("*") if path.is_dir() and _PART in path.name else ()
     for each in (*inside, path):
         # Some file systems cannot sync folders.
-        with (
-            contextlib.suppress(OSError) if each.is_dir() else contextlib.nullcontext()
-        ):
+        ignored = [OSError] if each.is_dir() else []
+        with contextlib.suppress(*ignored):
             descriptor = os.open(each, os.O_RDONLY)
             try:
                 os.fsync(descriptor)

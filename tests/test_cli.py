@@ -25,18 +25,18 @@ NAMES = {"one": "the first", "two": "the second"}
 class Small(Group):
     """Does something small."""
 
-    count: int = field(3, "How many.", min=1)
-    share: float | None = field(None, "How much.")
-    words: tuple[str, ...] = field(("a", "b"), "Which words.")
-    many: tuple[str, ...] = field((), "Several times.", repeated=True)
-    mode: Literal["fast", "slow"] = field("fast", "How.")
-    name: str = field("one", "Which.", choices=NAMES)
-    source: str | None = field(None, "Whence.", flag="from", required=True)
-    quiet: bool = field(False, "Whether.")
-    case: bool | None = field(None, "Default: as there.")
-    speed: int = field(1, "At which rate.", only_with="mode=slow")
-    not_one: bool = field(True, "Whether the second.", only_with="name!=one")
-    depth: int = field(0, "How deep.", only_with="from")
+    count: int = field("How many.", 3, min=1)
+    share: float | None = field("How much.")
+    words: tuple[str, ...] = field("Which words.", ("a", "b"))
+    many: tuple[str, ...] = field("Several times.", (), repeated=True)
+    mode: Literal["fast", "slow"] = field("How.", "fast")
+    name: str = field("Which.", "one", choices=NAMES)
+    source: str | None = field("Whence.", flag="from", required=True)
+    quiet: bool = field("Whether.", False)
+    case: bool | None = field("Default: as there.")
+    speed: int = field("At which rate.", 1, only_with="mode=slow")
+    not_one: bool = field("Whether the second.", True, only_with="name!=one")
+    depth: int = field("How deep.", 0, only_with="from")
 
 
 SMALL = cli.Command("Small", f"{__name__}:Small", "electra_tf.files:nothing")

@@ -5,7 +5,7 @@ import os
 import re
 from typing import Any, ClassVar, Literal
 
-from electra_tf.config.fields import MAX_SEED, Group, field, require
+from electra_tf.config.fields import CASING, MAX_SEED, Group, field, list_field, require
 
 _FINE_TUNED = "Folder of a fine-tuning run, or a SavedModel."
 _PRETRAINED = "Folder of a pretraining run or of an import; or mini."
@@ -19,7 +19,6 @@ class PredictConfig(Group):
       python -m electra_tf predict --model=runs/cola "The book was written by John."
       python -m electra_tf predict --model=runs/rte "It rained." --text_pair="It was."
       python -m electra_tf predict --model=runs/cola < lines.txt
-      python -m electra_tf predict --model=runs/rte --input=pairs.jsonl
       python -m electra_tf predict --model=runs/squad2 --context="It rained." "Why?"
       python -m electra_tf predict --model=runs/topics --input=mails.csv --text=body \
           --output=answered.csv
@@ -28,27 +27,20 @@ class PredictConfig(Group):
     predictions of the same name get the prefix "predicted_".
     """
 
-    model: str | None = field(None, _FINE_TUNED, required=True)
-    text_pair: str | None = field(None, "Second text of every pair.")
-    context: str | None = field(None, "Paragraph; the texts are questions about it.")
-    input: str | None = field(
-        None,
-        "Table to predict: .csv, .tsv or .jsonl, also with .gz; its columns are kept.",
-    )
+    model: str | None = field(_FINE_TUNED, required=True)
+    text_pair: str | None = field("Second text of every pair.")
+    context: str | None = field("Paragraph; the texts are questions about it.")
+    input: str | None = field("Table to predict: .csv, .tsv or .jsonl, also with .gz.")
     output: str | None = field(
-        None,
-        "Table to write: .csv, .tsv or .jsonl; default: JSON Lines on standard output.",
+        "Table to write, as --input; default: JSON lines on stdout.", only_with="input"
+    )
+    text: tuple[str, ...] = list_field(
+        "Columns: text; text, text_pair; or question, context; default: these names.",
         only_with="input",
     )
-    text: tuple[str, ...] = field(
-        (),
-        "Columns of --input: the text, text and text_pair, or question and context. "
-        "Default: columns with these names.",
-        only_with="input",
-    )
-    label_separator: str = field("|", "Separator of labels in one cell.")
-    batch_size: int = field(32, "Texts per batch.", min=1)
-    overwrite: bool = field(False, "Replace an existing --output.", only_with="output")
+    label_separator: str = field("Separator of labels in one cell.", "|")
+    batch_size: int = field("Texts per batch.", 32, min=1)
+    overwrite: bool = field("Replace an existing table.", False, only_with="output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,22 +57,19 @@ class EvaluateConfig(Group):
     """
 
     model: str | None = field(
-        None, "Folder of a finished fine-tuning run, or its model.keras.", required=True
+        "Folder of a finished fine-tuning run, or its model.keras.", required=True
     )
     input: str | None = field(
-        None,
-        "A file as for --eval of fine-tuning: a table, .conll, .conllu, SQuAD's JSON "
-        "or a folder of a GLUE task.",
-        required=True,
+        "As --eval of fine-tuning: table, .conll(u), SQuAD or GLUE.", required=True
     )
-    text: tuple[str, ...] = field(
-        (), "Columns with the texts; default: as in the fine-tuning run, as below."
+    text: tuple[str, ...] = list_field(
+        "Columns with the texts; default, also below: those of the run."
     )
-    label: tuple[str, ...] = field((), "Columns with the labels.")
-    label_separator: str | None = field(None, "Separator of labels in one cell.")
-    word_column: str | None = field(None, "Column of the words of a tagging task.")
-    tag_column: str | None = field(None, "Column of the tags.")
-    batch_size: int = field(32, "Texts per batch.", min=1)
+    label: tuple[str, ...] = list_field("Columns with the labels.")
+    label_separator: str | None = field("Separator of labels in one cell.")
+    word_column: str | None = field("Column of the words of a tagging task.")
+    tag_column: str | None = field("Column of the tags.")
+    batch_size: int = field("Texts per batch.", 32, min=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,33 +82,24 @@ class InspectConfig(Group):
       python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
 
-    The first two print the probability that each token was replaced. --corrupt lets the
-    generator replace tokens first. --fill prints the generator's tokens for each
-    [MASK].
+    Prints the probability that each token was replaced, or with --fill the generator's
+    tokens for each [MASK].
     """
 
-    model: str | None = field(None, _PRETRAINED, required=True)
-    corrupt: bool = field(False, "The generator replaces tokens first.")
-    fill: bool = field(False, "Fill each [MASK] with the generator.")
+    model: str | None = field(_PRETRAINED, required=True)
+    corrupt: bool = field("The generator replaces tokens first.", False)
+    fill: bool = field("Fill [MASK] with the generator.", False, only_with="!corrupt")
     mask_rate: float | None = field(
-        None,
-        "Mask rate of --corrupt; default: as at the end of pretraining.",
+        "Mask rate; default: as at the end of pretraining.",
         above=0,
         max=1,
         only_with="corrupt",
     )
-    seed: int = field(0, "Seed of --corrupt.", min=0, max=MAX_SEED, only_with="corrupt")
-    top: int = field(5, "Tokens per mask of --fill.", min=1, only_with="fill")
-    html: str | None = field(None, "Also write this HTML page.")
-    overwrite: bool = field(False, "Replace an existing file.")
-    json: bool = field(False, "Print one JSON object per text.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            not (self.corrupt and self.fill),
-            "--corrupt and --fill exclude each other: leave one of them out.",
-        )
+    seed: int = field("Seed of samples.", 0, min=0, max=MAX_SEED, only_with="corrupt")
+    top: int = field("Tokens per mask.", 5, min=1, only_with="fill")
+    html: str | None = field("Also write this HTML page.")
+    overwrite: bool = field("Replace an existing file.", False)
+    json: bool = field("Print one JSON object per text.", False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,60 +125,36 @@ class ScoreConfig(Group):
     """
 
     # Removed flags of earlier versions with their defaults.
-    REMOVED: ClassVar[dict[str, Any]] = {
-        "lower_case": None,
-        "strip_accents": None,
-        "vocab_file": None,
-    }
+    REMOVED: ClassVar[dict[str, Any]] = dict.fromkeys((*CASING, "vocab_file"))
 
-    model: str | None = field(None, _PRETRAINED, required=True)
-    data: tuple[str, ...] = field(
-        (), "Minimal pairs: JSON lines, or folders of .jsonl files."
+    model: str | None = field(_PRETRAINED, required=True)
+    data: tuple[str, ...] = list_field(
+        "Minimal pairs: JSON lines, or folders of them.", only_with="!input,by!=worst"
     )
-    input: str | None = field(None, "N-best lists: JSON lines.")
+    input: str | None = field("N-best lists: JSON lines.", only_with="output")
     output: str | None = field(
-        None,
-        "JSON lines to write: the best hypothesis of each list of --input.",
-        only_with="input",
+        "JSON lines to write: the best of each list.", only_with="input"
     )
-    report: str | None = field(None, "Also write the numbers to this file, as JSON.")
-    overwrite: bool = field(False, "Replace existing files.")
+    report: str | None = field("Also write the numbers to this file, as JSON.")
+    overwrite: bool = field("Replace existing files.", False)
     method: Literal["auto", "detection", "energy", "masked_lm"] = field(
-        "auto",
         "detection: log P(original) of the discriminator; energy: negative "
         "energies of Electric; masked_lm: log-probabilities of the generator or masked "
         "LM, one pass per token; auto: by the objective of the run.",
+        "auto",
     )
     by: Literal["sum", "mean", "worst"] = field(
-        "sum", "Aggregate of the token scores: sum, mean or, for --input, the minimum."
+        "Aggregate of the token scores: sum, mean or, for --input, the minimum.", "sum"
     )
-    limit: int | None = field(
-        None,
-        "Pairs to read from each file of --data; default: all.",
-        min=1,
-        only_with="data",
-    )
+    limit: int | None = field("Pairs per file; default: all.", min=1, only_with="data")
     weight: float | None = field(
-        None,
-        "Weight of the model's score; default: tuned on the references of --input.",
+        "Weight of the model's score; default: tuned on references.",
         min=0,
         only_with="input",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            not (self.data and self.input),
-            "--data and --input exclude each other: minimal pairs, or n-best lists.",
-        )
-        require(
-            not self.data or self.by != "worst",
-            "--by=worst needs --input; minimal pairs are compared by sum or mean.",
-        )
-        require(
-            self.input is None or self.output is not None,
-            "--input needs --output, the file for the best hypotheses.",
-        )
         paths = [path for path in (self.input, self.output, self.report) if path]
         require(
             len({*map(os.path.realpath, paths)}) == len(paths),
@@ -232,40 +188,33 @@ class AnalyzeConfig(Group):
     the only part that supports masked LMs and Electric.
     """
 
-    model: str | None = field(None, _PRETRAINED, required=True)
-    output: str | None = field(None, "Folder to write the report to.", required=True)
-    overwrite: bool = field(False, "Replace an existing report.")
-    only: tuple[str, ...] = field(
-        (), f"Parts: {', '.join(PARTS)}. Default: all parts with data."
+    model: str | None = field(_PRETRAINED, required=True)
+    output: str | None = field("Folder to write the report to.", required=True)
+    overwrite: bool = field("Replace an existing report.", False)
+    only: tuple[str, ...] = list_field(
+        f"Parts: {', '.join(PARTS)}; default: all with data."
     )
-    text: tuple[str, ...] = field(
-        (),
-        "Files and folders of plain text, or installed; default: the run's held-out "
-        "text.",
+    text: tuple[str, ...] = list_field(
+        "Plain text: files, folders, or installed; default: the held-out text."
     )
-    limit: int = field(1_000, "Maximum rows of text.", min=2)
-    errors: tuple[str, ...] = field(
-        (),
+    limit: int = field("Maximum rows of text.", 1_000, min=2)
+    errors: tuple[str, ...] = list_field(
         "Sentences with marked errors: M2 (.m2); columns of words and labels (c: "
-        "correct, i: incorrect); or BLiMP's minimal pairs (.jsonl, or a folder).",
+        "correct, i: incorrect); or BLiMP's minimal pairs (.jsonl, or a folder)."
     )
-    tagged: tuple[str, ...] = field(
-        (),
-        "Sentences with parts of speech: CoNLL-U (UPOS), or columns of words and tags.",
+    tagged: tuple[str, ...] = list_field(
+        "Sentences with parts of speech: CoNLL-U, or columns of words and tags."
     )
-    encoders: tuple[str, ...] = field(
-        (), "Folders of further encoders to compare with the model's."
-    )
-    sentences: int = field(300, "Maximum sentences per file.", min=4)
-    seed: int = field(0, "Seed of corruptions and splits.", min=0, max=MAX_SEED)
-    batch_size: int = field(32, "Rows per batch.", min=1)
+    encoders: tuple[str, ...] = list_field("Folders of further encoders to compare.")
+    sentences: int = field("Maximum sentences per file.", 300, min=4)
+    seed: int = field("Seed of corruptions and splits.", 0, min=0, max=MAX_SEED)
+    batch_size: int = field("Rows per batch.", 32, min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unknown = [name for name in self.only if name not in PARTS]
+        unknown = ",".join(name for name in self.only if name not in PARTS)
         require(
-            not unknown,
-            f"--only={','.join(unknown)} is unknown. Allowed are {', '.join(PARTS)}.",
+            not unknown, f"--only={unknown} is unknown. Allowed are {', '.join(PARTS)}."
         )
 
 
@@ -278,22 +227,12 @@ class ConvertConfig(Group):
       python -m electra_tf convert --from=electra_small/ --to=imported
       python -m electra_tf convert --from=disc_dir --generator=gen_dir --to=imported
 
-      # Fine-tune it, or continue pretraining on your own text.
-      python -m electra_tf finetune --flagfile=configs/tasks/mrpc.cfg \
-          --data_dir=glue/MRPC --encoder=imported/encoder.keras
-      python -m electra_tf pretrain --flagfile=configs/small_plus_plus.cfg \
-          --init_from=imported --corpus=my_domain/
-
       # Export for transformers (or TensorFlow 1, or keras-hub).
       python -m electra_tf convert --from=runs/mine --to=hf_dir --format=hugging_face
 
       # Export a fine-tuned model as ElectraForSequenceClassification, and import it.
       python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face
       python -m electra_tf convert --from=hf_cola --to=runs/cola_again
-
-      # Upload to the Hugging Face hub.
-      python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face \
-          --push_to_hub=me/my-cola
 
       # Store float16 weights, half the size; every command reads them.
       python -m electra_tf convert --from=runs/mine --to=small --float16
@@ -303,78 +242,61 @@ class ConvertConfig(Group):
     """
 
     source: str | None = field(
-        None,
-        "Source: a folder of transformers or owner/name on its hub, a TensorFlow "
-        "1 checkpoint or its folder, a preset or backbone of keras-hub, a finished run "
-        "or an imported folder.",
+        "A folder of transformers or owner/name on its hub, a TensorFlow 1 "
+        "checkpoint, a preset of keras-hub, a finished run or an imported folder.",
         flag="from",
         required=True,
     )
-    to: str | None = field(None, "Folder to write.", required=True)
+    to: str | None = field("Folder to write.", required=True)
     format: Literal["electra_tf", "google_tf1", "keras_hub", "hugging_face"] = field(
-        "electra_tf", "Format to write."
+        "Format to write.", "electra_tf"
     )
     generator: str | None = field(
-        None,
-        "The generator's folder (hugging_face).",
-        only_with="only!=discriminator",
+        "The generator's folder (hugging_face).", only_with="only!=discriminator"
     )
     only: Literal["discriminator", "generator"] | None = field(
-        None,
         "Leave the other tower out. For a fine-tuned model, or an objective other than "
-        "replaced token detection, discriminator is the encoder without its head.",
+        "replaced token detection, discriminator is the encoder without its head."
     )
     pair: bool | None = field(
-        None,
-        "Whether a fine-tuned Hugging Face model reads pairs, which its files do not "
-        "state. Default: single texts.",
+        "Whether a fine-tuned Hugging Face model reads pairs. Default: single texts."
     )
     num_heads: int | None = field(
-        None,
-        "Attention heads of the discriminator, or of a lone generator. Shapes do not "
+        "Attention heads of the discriminator, or of a lone generator; shapes do not "
         "determine them. Default: config file, or hidden size // 64.",
         min=1,
     )
-    vocab_file: str | None = field(
-        None, "Vocabulary, one token per line; default: the source's."
-    )
+    vocab_file: str | None = field("Vocabulary file; default: the source's.")
     trained_length: int | None = field(
-        None,
-        "Number of trained positions; fine-tuning warns about longer rows. Default: "
-        "the source's, or the whole position table.",
+        "Trained positions; fine-tuning warns about longer rows. Default: the "
+        "source's, or all.",
         min=1,
     )
-    lower_case: bool | None = field(None, "Lower-case text; default: the source's.")
-    strip_accents: bool | None = field(None, "Strip accents; default: the source's.")
+    lower_case: bool | None = field("Lower-case text; default: the source's.")
+    strip_accents: bool | None = field("Strip accents; default: the source's.")
     float16: bool = field(
-        False, "Store 16-bit weights, in half the space (electra_tf, hugging_face)."
+        "Store 16-bit weights, in half the space.",
+        False,
+        only_with="format=electra_tf|hugging_face",
     )
-    overwrite: bool = field(False, "Replace an earlier conversion.")
+    overwrite: bool = field("Replace an earlier conversion.", False)
     push_to_hub: str | None = field(
-        None,
-        "owner/name: Hugging Face hub repository to upload the export to "
-        "(hugging_face). The hub's client authenticates (HF_TOKEN, hf auth login).",
+        "owner/name: Hugging Face hub repository to upload the export to. The hub's "
+        "client authenticates (HF_TOKEN, hf auth login).",
+        only_with="format=hugging_face",
     )
     private: bool = field(
+        "Create a private repository; refuse a public one.",
         False,
-        "Create the repository of --push_to_hub as private; refuse a public one.",
         only_with="push_to_hub",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            not self.push_to_hub or self.format == "hugging_face",
-            f"--push_to_hub needs --format=hugging_face, got {self.format}.",
-        )
         name = self.push_to_hub or "owner/name"
         require(
             bool(re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)),
             f"--push_to_hub={name} is not a repository: give owner/name.",
-        )
-        require(
-            not self.float16 or self.format in ("electra_tf", "hugging_face"),
-            f"--float16 needs --format=electra_tf or hugging_face, got {self.format}.",
         )
 
 
@@ -386,24 +308,19 @@ class DoctorConfig(Group):
       python -m electra_tf doctor --model=runs/tiny
       python -m electra_tf doctor --flagfile=configs/small.cfg
       python -m electra_tf doctor --model=hf/discriminator --generator=hf/generator
-      python -m electra_tf doctor --model=electra_small/electra_small
 
     Does not modify files. Exit codes: 0 no problem (warnings do not count), 1 problem.
     """
 
     model: str | None = field(
-        None,
-        "Checkpoint to examine: the folder of a pretraining run or of an import, a "
-        "Hugging Face folder, a checkpoint of Google's TensorFlow 1 code (folder or "
-        "prefix), or a keras-hub preset.",
+        "The folder of a pretraining run or an import, a Hugging Face folder, a "
+        "checkpoint of Google's TensorFlow 1 code, or a keras-hub preset."
     )
-    flagfile: str | None = field(None, "Pretraining config to examine.")
+    flagfile: str | None = field("Pretraining config to examine.")
     generator: str | None = field(
-        None,
-        "Folder of the generator, if --model holds only one network.",
-        only_with="model",
+        "Folder of the generator, if the model has one network.", only_with="model"
     )
-    json: bool = field(False, "One JSON object per line.")
+    json: bool = field("One JSON object per line.", False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -438,78 +355,49 @@ class CompareConfig(Group):
     SIGTERM or SIGINT.
     """
 
-    pretrain: tuple[str, ...] = field(
-        (),
-        "Flags of electra-tf pretrain that all systems share. May be given several "
-        "times; later flags win.",
-        repeated=True,
+    pretrain: tuple[str, ...] = list_field(
+        "Flags of electra-tf pretrain for all systems; later ones win.", repeated=True
     )
-    system: tuple[str, ...] = field(
-        (),
-        "A system: 'NAME: FLAGS', with its own flags of electra-tf pretrain. Once for "
-        "each system.",
-        repeated=True,
+    system: tuple[str, ...] = list_field(
+        "One system: 'NAME: FLAGS' of electra-tf pretrain.", repeated=True
     )
-    probe: tuple[str, ...] = field(
-        (),
-        "A fine-tuning task for every encoder: 'NAME: FLAGS' of electra-tf finetune. "
-        "Once for each probe.",
-        repeated=True,
+    probe: tuple[str, ...] = list_field(
+        "A task for encoders: 'NAME: FLAGS' of electra-tf finetune.", repeated=True
     )
-    pairs: tuple[str, ...] = field(
-        (),
+    pairs: tuple[str, ...] = list_field(
         "A probe without training: 'NAME: FLAGS' of electra-tf score, such as "
-        "'blimp: --data={data}/blimp'. Once for each probe.",
+        "'blimp: --data={data}/blimp'.",
         repeated=True,
     )
     data_root: str = field(
-        "data", "Folder that replaces {data} in --pretrain, --system, --probe, --pairs."
+        "Folder that replaces {data} in --pretrain, --system, --probe, --pairs.", "data"
     )
-    output_dir: str = field("runs/compare", "Output folder.")
-    budget: str = field(
-        "electra:1000", "SYSTEM:STEPS; every run gets the FLOPs of these steps."
-    )
+    output_dir: str = field("Output folder.", "runs/compare")
+    budget: str = field("SYSTEM:STEPS; every run gets their FLOPs.", "electra:1000")
     equal: Literal["flops", "steps"] = field(
-        "flops",
-        "Equal quantity of all runs: FLOPs, or steps as in the paper's Figure 3, left.",
+        "Equal for all runs: FLOPs, or steps as in the paper's Figure 3, left.", "flops"
     )
     flops_rule: Literal["matmul", "original"] = field(
-        "matmul",
         "Rule for counting FLOPs. matmul: matrix products, backward twice forward; "
         "original: as the paper's script, look-ups as dense products.",
+        "matmul",
     )
-    seeds: int = field(
-        5, "Pretraining runs per system, with seeds seed, seed + 1...", min=1
-    )
-    seed: int = field(0, "Seed of the first run of every system.", min=0, max=MAX_SEED)
-    probe_seeds: int = field(
-        1, "Fine-tuning runs per encoder and probe, averaged.", min=1
-    )
-    reference: str = field("electra", "System that all others are tested against.")
+    seeds: int = field("Pretraining runs per system: seed, seed + 1...", 5, min=1)
+    seed: int = field("Seed of the first run of every system.", 0, min=0, max=MAX_SEED)
+    probe_seeds: int = field("Runs per encoder and probe, averaged.", 1, min=1)
+    reference: str = field("System that all others are tested against.", "electra")
     untrained: str = field(
-        "", "Also probe this system's encoder as initialized, in a row 'untrained'."
+        "Also probe this system's encoder as initialized, in a row 'untrained'.", ""
     )
     threshold_auc: float = field(
+        "Minimum held-out AUC over replaceable tokens to rank a discriminator; 0: off.",
         0.65,
-        "Minimum AUC of a discriminator over replaceable held-out tokens, below which "
-        "it is not ranked; 0: none.",
         min=0,
         below=1,
     )
     threshold_nats: float = field(
-        0.3,
-        "Minimum gain of a masked LM over the best trivial predictor, in nats, below "
-        "which it is not ranked.",
-        min=0,
+        "Minimum nats below the best trivial predictor to rank a masked LM.", 0.3, min=0
     )
-    workers: int = field(
-        1,
-        "Parallel runs, each in a separate process with a share of the cores.",
-        min=1,
-    )
-    overwrite: bool = field(
-        False, "Delete the results of systems and probes with changed settings."
-    )
-    dry_run: bool = field(
-        False, "Build data and print steps, FLOPs and parameters of each system."
-    )
+    workers: int = field("Parallel processes, which share the cores.", 1, min=1)
+    overwrite: bool = field("Delete results whose settings changed.", False)
+    dry_run: bool = field("Build data, print steps, FLOPs, parameters.", False)

@@ -7,6 +7,8 @@ frozen dataclass of groups, or a single group.
 import dataclasses
 import functools
 import math
+import operator
+import types
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -20,8 +22,8 @@ CASING = ("lower_case", "strip_accents")
 
 
 def field(
-    default: Any,
     help: str,
+    default: Any = None,
     *,
     min: float | None = None,
     max: float | None = None,
@@ -43,8 +45,8 @@ def field(
     run is resumed.
 
     ``only_with`` is a condition on another flag without which this one has no effect:
-    "name=a|b", "name!=a|b", or "name" for any value except the default. Several are
-    separated by commas.
+    "name=a|b", "name!=a|b", "name" for any value except the default, or "!name" for the
+    default. Several are separated by commas.
     """
     metadata = {
         "help": help,
@@ -59,14 +61,19 @@ def field(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+# A field whose value may change when a run is resumed.
+resumable_field = functools.partial(field, resumable=True)
+# A field of comma-separated values, by default none.
+list_field = functools.partial(field, default=())
+
+
 def callbacks() -> Any:
     """Returns the field of the flag ``callback``."""
-    return field(
-        (),
+    return resumable_field(
         "module:Class of a Keras callback without arguments, or module:function that "
-        "returns a callback. May be given several times.",
+        "returns a callback.",
+        (),
         repeated=True,
-        resumable=True,
     )
 
 
@@ -80,33 +87,27 @@ def require(condition: bool, message: str) -> None:
 _LOCAL = ("model_dir", "data_dir", "output_dir", "output", "report", "html", "to")
 
 
-def _check_local(flag: str, path: str | None) -> None:
-    """Raises UserError for a path that is empty or remote."""
-    # An unset variable of the shell; an empty path is the current folder.
-    require(path != "", f"--{flag} is empty: name a path.")
-    require(
-        "://" not in str(path or ""),
-        f"--{flag}={path} is remote: name a local path, and copy it.",
-    )
-
-
 class Group:
     """Base class of flag groups; raises UserError if a value is not allowed."""
 
     def __post_init__(self) -> None:
         for name in _LOCAL:
-            _check_local(name, getattr(self, name, None))
-        literals = _literals(type(self))
+            path = getattr(self, name, None)
+            # From an unset variable of the shell.
+            require(path != "", f"--{name} is empty: name a path.")
+            is_local = "://" not in str(path or "")
+            require(is_local, f"--{name}={path} is remote: name a local path.")
         for leaf in dataclasses.fields(self):
             value = getattr(self, leaf.name)
             if isinstance(value, str) and isinstance(leaf.default, int | float):
                 # In Python; "false" would count as true.
-                kind = type(leaf.default).__name__
-                name = flag_name(leaf)
-                raise UserError(f"--{name} must be of type {kind}, got {value!r}.")
+                name = type(leaf.default).__name__
+                raise UserError(f"--{leaf.name} must be of type {name}, got {value!r}.")
             if isinstance(value, int | float) and not isinstance(value, bool):
                 _check_number(leaf, value)
-            choices = leaf.metadata["choices"] or literals.get(leaf.name)
+            kind = kinds(type(self))[leaf.name]
+            names = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+            choices = leaf.metadata["choices"] or names
             if choices and value not in (leaf.default, *choices):
                 raise UserError(
                     f"--{flag_name(leaf)}={value} is unknown."
@@ -115,45 +116,23 @@ class Group:
                 )
 
 
-@functools.cache
-def _literals(group: type) -> dict[str, tuple[str, ...]]:
-    """Returns the names that a ``Literal`` annotation allows, by field."""
-    # The literal of ``Literal[...] | None`` is inside.
-    return {
-        name: typing.get_args(each)
-        for name, hint in hints(group).items()
-        for each in (hint, *typing.get_args(hint))
-        if typing.get_origin(each) is Literal
-    }
-
-
 def _check_number(leaf: dataclasses.Field, value: float) -> None:
     name = flag_name(leaf)
+    # TensorFlow lacks wider integers, and Python's float overflows for wide ones.
+    fits = isinstance(value, float) or abs(value) < 2**63
+    require(fits, f"--{name} must fit into 64 bits.")
     low, high, above, below = leaf.metadata["limits"]
-    if isinstance(value, int):
-        # TensorFlow lacks wider integers, and Python's float overflows for wide ones.
-        require(abs(value) < 2**63, f"--{name} must fit into 64 bits.")
     finite = math.isfinite(value) or value == high
     require(finite, f"--{name} must be a finite number, got {value}.")
-    holds = (
-        (low is None or value >= low)
-        and (high is None or value <= high)
-        and (above is None or value > above)
-        and (below is None or value < below)
-    )
-    if holds:
-        return
-    upper = below if high in (None, math.inf) else high
-    if upper is not None:
-        lower = f"({above:g}" if low is None else f"[{low:g}"
-        rule = f"be in {lower}, {upper:.15g}{')' if upper == below else ']'}"
-    elif above == 0:
-        rule = "be positive"
-    elif low == 0:
-        rule = "not be negative"
-    else:
-        rule = f"be at least {low:g}"
-    raise UserError(f"--{name} must {rule}, got {value}.")
+    rules = {
+        "at least": (low, operator.ge),
+        "above": (above, operator.gt),
+        "at most": (high, operator.le),
+        "below": (below, operator.lt),
+    }
+    for words, (limit, holds) in rules.items():
+        if limit is not None and not holds(value, limit):
+            raise UserError(f"--{name} must be {words} {limit:.15g}, got {value}.")
 
 
 def check_dependencies(config: Any) -> None:
@@ -167,15 +146,16 @@ def check_dependencies(config: Any) -> None:
         shown = f"--no{name}" if value is False else f"--{name}"
         for rule in filter(None, leaf.metadata["only_with"].split(",")):
             other, equals, allowed = rule.partition("=")
-            given = values[leaves[other.rstrip("!")].name]
-            if not equals:
-                is_default = given == leaves[other].default
-                require(not is_default, f"{shown} needs --{other}.")
-            elif other.endswith("!"):
-                require(
-                    given not in allowed.split("|"),
-                    f"{shown} cannot be used with --{other[:-1]}={given}.",
-                )
+            is_excluded, other = "!" in other, other.strip("!")
+            given = values[leaves[other].name]
+            is_set = given != leaves[other].default
+            if not equals and is_excluded:
+                require(not is_set, f"{shown} cannot be used with --{other}.")
+            elif not equals:
+                require(is_set, f"{shown} needs --{other}.")
+            elif is_excluded:
+                refusal = f"{shown} cannot be used with --{other}={given}."
+                require(given not in allowed.split("|"), refusal)
             else:
                 require(
                     given in allowed.split("|"),
@@ -210,6 +190,17 @@ def hints(config_class: type) -> dict[str, Any]:
     """Returns the type annotations of all fields by name."""
     every = (typing.get_type_hints(group) for _, group in groups(config_class))
     return {name: hint for own in every for name, hint in own.items()}
+
+
+@functools.cache
+def kinds(config_class: type) -> dict[str, Any]:
+    """Returns the types of all fields by name, without ``| None``."""
+    # ``Literal[...] | None`` is a typing.Union, ``int | None`` a UnionType.
+    unions = (typing.Union, types.UnionType)
+    return {
+        name: typing.get_args(hint)[0] if typing.get_origin(hint) in unions else hint
+        for name, hint in hints(config_class).items()
+    }
 
 
 def to_flat(config: Any) -> dict[str, Any]:
@@ -251,6 +242,5 @@ def from_flat(values: dict[str, Any], config_class: type) -> Any:
 
 def resumable_fields(config_class: type) -> frozenset[str]:
     """Returns the fields that may change when a run is resumed."""
-    return frozenset(
-        leaf.name for _, leaf in fields(config_class) if leaf.metadata["resumable"]
-    )
+    leaves = (leaf for _, leaf in fields(config_class))
+    return frozenset(leaf.name for leaf in leaves if leaf.metadata["resumable"])

@@ -1,29 +1,21 @@
-"""Flags of fine-tuning; standard library only.
-
-Fields with the value None take the default of the task or the recipe.
-"""
+"""Flags of fine-tuning; None stands for the default of the task or the recipe."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from electra_tf.config import fields
-from electra_tf.config.fields import (
-    CASING,
-    MAX_SEED,
-    Group,
-    callbacks,
-    field,
-    require,
-)
+from electra_tf.config.fields import Group, field, list_field, require, resumable_field
 from electra_tf.config.search import parse_axis
 from electra_tf.errors import UserError
 
-_TAGGING = "task=chunking|ner|pos|tagging"
-_QUESTIONS = "task=squad1|squad2"
+# Fields of tagging and of question answering.
+_tagging_field = functools.partial(field, only_with="task=chunking|ner|pos|tagging")
+_qa_field = functools.partial(field, only_with="task=squad1|squad2")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,90 +23,73 @@ class FinetuneRunConfig(Group):
     """Task, encoder and output."""
 
     task: str = field(
-        "classification",
         "A GLUE task (cola, sst, mrpc, qqp, sts, mnli, qnli, rte, wnli); "
         "squad1, squad2; chunking, ner, pos, tagging; classification, multilabel or "
         "regression of your own table; or documentation, the embedded task.",
+        "classification",
     )
-    encoder: str = field(
-        "runs/tiny/encoder.keras",
+    encoder: str = resumable_field(
         "Encoder to start from: an encoder.keras or its folder, the folder of a "
         "fine-tuning run, or mini, the small encoder in the package.",
-        resumable=True,
+        "runs/tiny/encoder.keras",
     )
-    output_dir: str | None = field(
-        None, "Output folder; default: runs/TASK.", resumable=True
+    output_dir: str | None = resumable_field("Output folder; default: runs/TASK.")
+    overwrite: bool = resumable_field(
+        "Delete the run in output_dir, finished or interrupted, and start again.", False
     )
-    overwrite: bool = field(
-        False,
-        "Delete the run in output_dir, finished or interrupted, and start again.",
-        resumable=True,
-    )
-    seeds: int = field(1, "Number of runs, with seeds seed, seed + 1, ...", min=1)
-    seed: int = field(
-        0, "First seed; it sets head, data order and dropout.", min=0, max=MAX_SEED
-    )
+    seeds: int = field("Number of runs, with seeds seed, seed + 1, ...", 1, min=1)
+    seed: int = field("First seed: head, data, dropout.", 0, min=0, max=fields.MAX_SEED)
     init: Literal["pretrained", "random"] = field(
-        "pretrained", "random: random weights, to measure the effect of pretraining."
+        "random: random weights, to measure the effect of pretraining.", "pretrained"
     )
     frozen: bool = field(
+        "Train a linear layer on a learned mixture of the frozen encoder's layers; "
+        "writes results.json and no model.",
         False,
-        "Train a linear layer on a learned mixture of the states of all layers of the "
-        "frozen encoder. Writes results.json and no model.",
     )
     mixed_precision: Literal["none", "bfloat16"] = field(
-        "none", "Compute dtype of training; scores are always float32."
+        "Compute dtype of training; scores are always float32.", "none"
     )
     distribution: Literal["none", "mirrored"] = field(
-        "none", "mirrored: train on all devices of this machine, which share the rows."
+        "mirrored: train on all devices of this machine, which share the rows.", "none"
     )
-    eval_batch_size: int = field(
-        64, "Rows per batch when predicting.", min=1, resumable=True
-    )
-    log_steps: int = field(50, "Steps between progress lines.", min=1, resumable=True)
-    callback: tuple[str, ...] = callbacks()
-    export_saved_model: bool = field(
-        True, "Write saved_model/, for serving.", resumable=True
-    )
-    export_precision: Literal["float32", "bfloat16", "int8"] = field(
-        "float32",
+    eval_batch_size: int = resumable_field("Rows per batch when predicting.", 64, min=1)
+    log_steps: int = resumable_field("Steps between progress lines.", 50, min=1)
+    callback: tuple[str, ...] = fields.callbacks()
+    export_saved_model: bool = resumable_field("Write saved_model/, for serving.", True)
+    export_precision: Literal["float32", "bfloat16", "int8"] = resumable_field(
         "Precision of exports. bfloat16: the encoder of saved_model/, in half the "
         "memory, faster on processors that support it. int8: model.tflite and "
         "model.onnx, in a quarter of the size and faster.",
-        resumable=True,
+        "float32",
     )
-    max_score_loss: float = field(
-        0.4,
+    max_score_loss: float = resumable_field(
         "Maximum loss of an int8 file against float32, in points of the main score on "
         "the evaluation data; a larger loss is an error.",
+        0.4,
         min=0,
-        resumable=True,
         only_with="export_precision=int8",
     )
-    export_litert: bool = field(
-        False, "Also write model.tflite (token ids in).", resumable=True
+    export_litert: bool = resumable_field(
+        "Also write model.tflite (token ids in).", False
     )
-    export_onnx: bool = field(
-        False, "Also write model.onnx (token ids in).", resumable=True
-    )
+    export_onnx: bool = resumable_field("Also write model.onnx (token ids in).", False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
             self.export_precision != "int8" or self.export_litert or self.export_onnx,
-            "--export_precision=int8 is for --export_litert and --export_onnx: add one "
-            "of them.",
+            "--export_precision=int8 needs --export_litert or --export_onnx.",
         )
         require(
             self.export_precision != "bfloat16" or self.export_saved_model,
             "--export_precision=bfloat16 is for saved_model/: leave out "
             "--noexport_saved_model.",
         )
-        # Checked here: a seed out of range would fail after all others have run.
         require(
-            0 <= self.seed <= 2**31 - self.seeds,
-            f"--seed={self.seed} with --seeds={self.seeds}: all seeds must be in "
-            "[0, 2147483647]; begin with another one.",
+            self.seed + self.seeds - 1 <= fields.MAX_SEED,
+            f"--seed={self.seed} with --seeds={self.seeds}: all seeds must be at most "
+            f"{fields.MAX_SEED}.",
         )
 
 
@@ -122,136 +97,101 @@ class FinetuneRunConfig(Group):
 class FinetuneDataConfig(Group):
     """Training, evaluation and test data."""
 
-    data_dir: str | None = field(
-        None,
+    data_dir: str | None = resumable_field(
         "Folder of a GLUE task in the benchmark's layout, or tfds:FOLDER for data "
         "prepared by TensorFlow Datasets; for squad1 and squad2 the folder of the JSON "
-        "files, for tagging of files named after train, dev and test.",
-        resumable=True,
+        "files, for tagging of files named after train, dev and test."
     )
-    train: str | None = field(
-        None,
+    train: str | None = resumable_field(
         "Your training table: .csv, .tsv or .jsonl. For tagging also CoNLL columns and "
-        ".conllu, for squad1 and squad2 .json; separate several files with commas.",
-        resumable=True,
+        ".conllu, for squad1 and squad2 .json; separate several files with commas."
     )
-    eval: str | None = field(
-        None,
-        "Your table to evaluate on; default: a tenth of --train is held out.",
-        resumable=True,
+    eval: str | None = resumable_field(
+        "Your evaluation table; default: a held-out tenth of --train."
     )
-    test: str | None = field(
-        None, "Your table to predict; needs no labels.", resumable=True
-    )
+    test: str | None = resumable_field("Your table to predict; needs no labels.")
     text: tuple[str, ...] = field(
-        ("text",), "Column with the text, or two columns of a pair: title,body."
+        "Column with the text, or two columns of a pair: title,body.", ("text",)
     )
     label: tuple[str, ...] = field(
-        ("label",),
-        "Column with the label; for multilabel also several columns of 0 and 1.",
+        "Column with the label; multilabel: also columns of 0 and 1.", ("label",)
     )
-    label_separator: str = field("|", "Separator of labels in one cell.")
+    label_separator: str = field("Separator of labels in one cell.", "|")
     threshold: float | None = field(
-        None,
-        "Minimum probability of a predicted label; default: the one with the best main "
-        "score on a held-out tenth of the training data. Stored with the model.",
+        "Minimum probability of a predicted label, stored with the model; default: "
+        "the best for the main score on a tenth of the training data.",
         above=0,
         max=1,
         only_with="task=multilabel",
     )
     class_weights: Literal["none", "balanced"] = field(
-        "none", "balanced: rare classes count as much as frequent ones."
+        "balanced: rare classes count as much as frequent ones.", "none"
     )
-    train_fraction: float = field(
-        1.0, "Share of the training examples to use.", above=0, max=1
-    )
+    train_fraction: float = field("Share of the training data.", 1.0, above=0, max=1)
     max_seq_length: int | None = field(
-        None,
-        "Maximum tokens of an example; longer ones are cut. Default: by the task.",
-        min=8,
+        "Maximum tokens; longer ones are cut. Default: by the task.", min=8
     )
     long_texts: Literal["cut", "windows"] = field(
-        "cut",
         "Single texts beyond max_seq_length, in training and predictions. cut: keep "
         "the beginning. windows: split into rows and average their logits.",
+        "cut",
     )
     pair_doubling: bool = field(
-        True,
-        "Train MRPC and STS-B in both orders, as the original code.",
-        only_with="task=mrpc|sts",
+        "Train MRPC and STS-B in both orders.", True, only_with="task=mrpc|sts"
     )
-    vocab_file: str | None = field(
-        None, "Vocabulary; default: vocab.txt beside the model.", resumable=True
+    vocab_file: str | None = resumable_field(
+        "Vocabulary; default: vocab.txt by the model."
     )
-    lower_case: bool | None = field(
-        None, "Lower-case the text; default: by config.json beside the model."
-    )
+    lower_case: bool | None = field("Lower-case; default: config.json of the model.")
     strip_accents: bool | None = field(
-        None, "Strip accents; default: by config.json beside the model."
+        "Strip accents; default: config.json of the model."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
             len(self.text) in (1, 2),
-            f"--text must name one column, or two for pairs; got "
-            f"{', '.join(self.text) or 'none'}.",
+            f"--text names {len(self.text)} columns ({', '.join(self.text)}): give "
+            "one, or two for pairs.",
         )
 
     @property
     def tokenization(self) -> dict[str, Any]:
         """Keyword arguments of a model folder's ``tokenizer``."""
-        return {name: getattr(self, name) for name in ("vocab_file", *CASING)}
+        return {name: getattr(self, name) for name in ("vocab_file", *fields.CASING)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingConfig(Group):
     """Tagging: one tag per word."""
 
-    word_column: str | None = field(
-        None,
+    word_column: str | None = _tagging_field(
         "Column of the words: its number from 0 (negative: from the end), or its name "
-        "in CoNLL-U and tables; default: by the task.",
-        only_with=_TAGGING,
+        "in CoNLL-U and tables; default: by the task."
     )
-    tag_column: str | None = field(
-        None, "Column of the tags, as for word_column.", only_with=_TAGGING
-    )
+    tag_column: str | None = _tagging_field("Column of the tags, as for word_column.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringConfig(Group):
     """Question answering."""
 
-    max_query_length: int = field(
-        64, "Maximum word pieces of a question.", min=1, only_with=_QUESTIONS
-    )
-    doc_stride: int = field(
-        128,
-        "Word pieces between the starts of neighboring windows of a paragraph.",
-        min=1,
-        only_with=_QUESTIONS,
-    )
-    max_answer_length: int = field(
-        30, "Maximum word pieces of an answer.", min=1, only_with=_QUESTIONS
-    )
-    span_head: Literal["joint", "independent"] = field(
+    max_query_length: int = _qa_field("Maximum word pieces of a question.", 64, min=1)
+    doc_stride: int = _qa_field("Word pieces between starts of windows.", 128, min=1)
+    max_answer_length: int = _qa_field("Maximum word pieces of an answer.", 30, min=1)
+    span_head: Literal["joint", "independent"] = _qa_field(
+        "joint: the end of an answer is predicted given its start, as in the "
+        "original. independent: one linear layer each, as in BERT (electra-tf "
+        "convert).",
         "joint",
-        "joint: the end of an answer is predicted given its start, as in the original "
-        "(XLNet's head). independent: one linear layer each, as in BERT and "
-        "transformers (electra-tf convert).",
-        only_with=_QUESTIONS,
     )
-    answerability: Literal["task", "on", "off"] = field(
-        "task",
+    answerability: Literal["task", "on", "off"] = _qa_field(
         "Whether the model predicts if a question has an answer. task: only for "
         "squad2; the original code does so for squad1, too.",
-        only_with=_QUESTIONS,
+        "task",
     )
-    null_threshold: float = field(
-        -2.75,
-        'Logit of "no answer" above which a question counts as unanswerable.',
-        only_with=_QUESTIONS,
+    null_threshold: float = _qa_field(
+        'Logit of "no answer" above which a question counts as unanswerable.', -2.75
     )
 
 
@@ -260,76 +200,61 @@ class RecipeConfig(Group):
     """Training hyperparameters."""
 
     preset: Literal["paper", "code"] = field(
-        "paper",
         "paper: Table 7 (rate 3e-4 small, 1e-4 base, 5e-5 large; no weight decay; "
         "mean loss; exact layer-wise decay). code: the original code's defaults (rate "
         "1e-4, 5e-5 large; weight decay 0.01; summed loss; one power more).",
+        "paper",
     )
-    learning_rate: float | None = field(
-        None, "Peak learning rate; default: by preset and size.", above=0
-    )
-    weight_decay: float | None = field(
-        None, "Decoupled weight decay; default: by preset.", min=0
-    )
+    learning_rate: float | None = field("Peak rate; default: by preset, size.", above=0)
+    weight_decay: float | None = field("Decoupled decay; default: by preset.", min=0)
     layerwise_decay: float | None = field(
-        None,
-        "Factor of the rate per layer; default: 0.8, for large 0.9; 1: off.",
-        above=0,
-        max=1,
+        "Factor of the rate per layer; default: 0.8, large 0.9; 1: off.", above=0, max=1
     )
     epochs: float | None = field(
-        None,
-        "Passes over the data; default: 3, for RTE and STS-B 10, for SQuAD 2.",
-        above=0,
+        "Passes over the data; default: 3; RTE and STS-B 10, SQuAD 2.", above=0
     )
-    train_batch_size: int = field(32, "Rows per update.", min=1)
+    train_batch_size: int = field("Rows per update.", 32, min=1)
     warmup_proportion: float = field(
-        0.1, "Share of the steps that warm up.", min=0, below=1
+        "Share of the steps that warm up.", 0.1, min=0, below=1
     )
     lr_schedule: Literal["product", "sequential"] = field(
-        "product",
-        "product: warm-up times decay; sequential: decay begins after the warm-up.",
+        "product: warm-up times decay; sequential: decay after the warm-up.", "product"
     )
     clip_norm: float = field(
-        1.0, "Maximum global norm of the gradients.", above=0, max=math.inf
+        "Maximum global gradient norm.", 1.0, above=0, max=math.inf
     )
     adam_bias_correction: bool = field(
+        "Bias correction (Kingma and Ba's epsilon hat), unlike the original; without "
+        "it the first updates are larger.",
         False,
-        "Bias-corrected moments; the original has none, and its first updates are "
-        "larger. The correction leaves epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     dropout: float = field(
-        0.1, "Dropout of the encoder, independent of pretraining.", min=0, below=1
+        "Dropout of the encoder, not that of pretraining.", 0.1, min=0, below=1
     )
     attention_dropout: float = field(
-        0.1, "Dropout of attention probabilities in fine-tuning.", min=0, below=1
+        "Dropout of attention, not that of pretraining.", 0.1, min=0, below=1
     )
-    head_dropout: float = field(0.1, "Dropout before the linear layer.", min=0, below=1)
+    head_dropout: float = field("Dropout before the linear layer.", 0.1, min=0, below=1)
     pooling: Literal["cls", "mean", "layers"] = field(
-        "cls",
         "Input of the linear layer of a text task. cls: [CLS] of the last layer, as "
-        "the original and transformers (electra-tf convert); mean: mean of all tokens; "
-        "layers: mean of a learned mixture of all layers.",
+        "the original; mean: mean of all tokens; layers: mean of a learned mixture of"
+        " all layers. Only cls converts to transformers.",
+        "cls",
     )
     head_init: Literal["random", "probe"] = field(
-        "random",
-        "Initial linear layer. random: as the original; probe: trained to convergence "
-        "on the states of the frozen encoder.",
+        "random: as the original; probe: trained first on the frozen encoder.", "random"
     )
     lora_rank: int | None = field(
-        None,
         "Train low-rank factors of this rank at the kernels of the blocks (LoRA), and "
         "the head; adapter.lora.h5 holds them. Default: train all weights.",
         min=1,
         only_with="init=pretrained",
     )
     early_stopping_patience: int = field(
-        0, "Epochs without a better main score before an early stop; 0: never.", min=0
+        "Epochs without a better main score before an early stop; 0: never.", 0, min=0
     )
     keep: Literal["last", "best"] = field(
-        "last",
-        "Weights to keep: of the last epoch, or of the one with the best main score "
-        "on the evaluation data (that score is then optimistic).",
+        "Epoch to keep: last, or best on the evaluation data (then optimistic).", "last"
     )
 
 
@@ -337,21 +262,18 @@ class RecipeConfig(Group):
 class SearchConfig(Group):
     """Hyperparameter search."""
 
-    search: tuple[str, ...] = field(
-        (),
+    search: tuple[str, ...] = list_field(
         "Hyperparameters to search, such as learning_rate,epochs, each optionally with "
         "a range (learning_rate=1e-4:1e-3) or values (epochs=2/4/8); also dropout, "
         "attention_dropout, head_dropout, layerwise_decay, weight_decay, "
         "warmup_proportion and seed. A held-out fifth of the training data selects the "
-        "best values, which then train on all of it. Needs Optuna.",
+        "best values, which then train on all of it. Needs Optuna."
     )
-    search_trials: int = field(
+    search_trials: int = resumable_field(
+        "Number of trials, the first with the given flags if they are in range. The "
+        "same command resumes a killed search.",
         20,
-        "Trials of --search, the first with the given flags if they are within the "
-        "searched ranges. The same command resumes "
-        "a killed search.",
         min=2,
-        resumable=True,
         only_with="search",
     )
 
@@ -381,10 +303,6 @@ class FinetuneConfig:
       # Your own table: one text column, or two for pairs.
       python -m electra_tf finetune --task=classification --train=my.csv \
           --eval=my_dev.csv --text=title,body --label=topic --encoder=mini
-
-      # The same task without pretraining.
-      python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg --init=random \
-          --output_dir=runs/tiny_random
 
     Writes model.keras, saved_model/, labels.txt, predictions.tsv, submission files,
     curves.png, metrics.jsonl, results.json and config.json to --output_dir.
@@ -422,14 +340,13 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         require(
             not (self.search.search and self.run.frozen),
-            "--search trains the encoder and --frozen does not: leave one of them out.",
+            "--search trains the encoder, and --frozen does not: leave one out.",
         )
         for name, numbers, _ in self.search.parsed():
+            uses_seed = self.run.seeds > 1 or self.data.train_fraction < 1
             require(
-                name != "seed"
-                or (self.run.seeds == 1 and self.data.train_fraction == 1),
-                "--search=seed selects one seed, which --train_fraction uses, too: "
-                "leave --seeds and --train_fraction out.",
+                name != "seed" or not uses_seed,
+                "--search=seed: leave --seeds and --train_fraction out, which use it.",
             )
             for number in numbers:
                 try:

@@ -1,21 +1,12 @@
-"""Flags of pretraining; standard library only.
-
-``validation.py`` checks combinations of flags. The model sizes of the paper's Table 6
-are in ``configs/*.cfg``; the defaults below apply to all sizes.
-"""
+"""Flags of pretraining; ``configs/*.cfg`` has the sizes of the paper's Table 6."""
 
 import dataclasses
+import functools
 import math
 from typing import Any, ClassVar, Literal
 
-from electra_tf.config import validation
-from electra_tf.config.fields import (
-    MAX_SEED,
-    Group,
-    callbacks,
-    field,
-    require,
-)
+from electra_tf.config import fields, validation
+from electra_tf.config.fields import MAX_SEED, Group, field, require, resumable_field
 from electra_tf.config.records import CorpusFlags
 from electra_tf.config.validation import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
 from electra_tf.errors import UserError
@@ -25,70 +16,46 @@ from electra_tf.errors import UserError
 class RunConfig(Group):
     """Output, steps, batch size and devices."""
 
-    model_dir: str = field("runs/electra", "Output folder of the run.", resumable=True)
-    num_train_steps: int = field(1_000_000, "Optimizer updates in total.", min=1)
-    train_batch_size: int = field(
-        128, "Rows per update, over all replicas and micro-batches.", min=1
-    )
+    model_dir: str = resumable_field("Output folder of the run.", "runs/electra")
+    num_train_steps: int = field("Optimizer updates in total.", 1_000_000, min=1)
+    train_batch_size: int = field("Rows per update, over all replicas.", 128, min=1)
     gradient_accumulation_steps: int = field(
-        1, "Micro-batches per update, which save memory and keep the result.", min=1
+        "Micro-batches per update, which save memory and keep the result.", 1, min=1
     )
-    eval_batch_size: int = field(
-        128, "Rows per evaluation batch.", resumable=True, min=1
+    eval_batch_size: int = resumable_field("Rows per evaluation batch.", 128, min=1)
+    eval_steps: int = resumable_field(
+        "Steps between evaluations on held-out text; 0: only at the end.", 10_000, min=0
     )
-    eval_steps: int = field(
-        10_000,
-        "Evaluate on the held-out text every so many steps; 0: only at the end.",
-        resumable=True,
-        min=0,
+    max_eval_batches: int = resumable_field(
+        "Batches per evaluation, spread over the held-out text; 0: all.", 100, min=0
     )
-    max_eval_batches: int = field(
-        100,
-        "Batches per evaluation, spread over the held-out text; 0: all.",
-        resumable=True,
-        min=0,
+    save_checkpoint_steps: int = resumable_field(
+        "Steps between checkpoints.", 1000, min=1
     )
-    save_checkpoint_steps: int = field(
-        1000, "Steps between checkpoints.", resumable=True, min=1
+    keep_checkpoints: int = resumable_field(
+        "Checkpoints to keep; older ones are deleted.", 5, min=1
     )
-    keep_checkpoints: int = field(
-        5, "Checkpoints to keep; older ones are deleted.", resumable=True, min=1
-    )
-    log_steps: int = field(
-        100, "Steps between log lines and logged points.", resumable=True, min=1
-    )
+    log_steps: int = resumable_field("Steps between logged points.", 100, min=1)
     seed: int = field(
-        0,
-        "Seed of weights, data order, masks, samples and dropout.",
-        min=0,
-        max=MAX_SEED,
+        "Seed of weights, data order, masks, samples, dropout.", 0, min=0, max=MAX_SEED
     )
-    init_from: str | None = field(
-        None,
+    init_from: str | None = resumable_field(
         "Initial weights, without the optimizer: mini, a model_dir of any objective, "
         "one of its checkpoints, or an import of electra-tf convert. Its vocabulary, "
         "casing, sizes and recipe (steps, warm-up, batch size, rate, weight decay, "
-        "bias correction, dropout, mask rate) replace flags that are not given.",
-        resumable=True,
+        "bias correction, dropout, mask rate) replace flags that are not given."
     )
-    distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = field(
-        "none",
+    distribution: Literal["none", "mirrored", "multi_worker", "tpu"] = resumable_field(
         "tf.distribute strategy: none (one device), mirrored (all GPUs of this "
         "machine), multi_worker (TF_CONFIG), tpu (TPU_NAME; default: the local one).",
-        resumable=True,
+        "none",
     )
     mixed_precision: Literal["none", "bfloat16", "float16"] = field(
-        "none", "Compute dtype; weights stay float32."
+        "Compute dtype; weights stay float32.", "none"
     )
-    callback: tuple[str, ...] = callbacks()
-    overwrite: bool = field(
-        False, "Delete the run in model_dir and start again.", resumable=True
-    )
-    dry_run: bool = field(
-        False,
-        "Print sizes, FLOPs and data statistics, without writing files.",
-        resumable=True,
-    )
+    callback: tuple[str, ...] = fields.callbacks()
+    overwrite: bool = resumable_field("Delete the run in model_dir and restart.", False)
+    dry_run: bool = resumable_field("Print sizes, FLOPs, statistics; no files.", False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,10 +64,10 @@ class RunConfig(Group):
             f"--train_batch_size={self.train_batch_size} is not divisible by "
             f"--gradient_accumulation_steps={self.gradient_accumulation_steps}.",
         )
+        # Keras's loss scaling uses one replica's gradients.
         require(
-            not (self.mixed_precision == "float16" and self.distribution != "none"),
-            "--mixed_precision=float16 works on one device only (Keras's loss "
-            "scaling uses one replica's gradients): use bfloat16.",
+            self.mixed_precision != "float16" or self.distribution == "none",
+            "--mixed_precision=float16 works on one device only: use bfloat16.",
         )
 
 
@@ -108,23 +75,16 @@ class RunConfig(Group):
 class DataConfig(CorpusFlags):
     """Corpus, vocabulary and records."""
 
-    records: tuple[str, ...] = field(
-        (),
-        "Existing TFRecord files, globs or folders, in place of the corpus.",
-        resumable=True,
+    records: tuple[str, ...] = resumable_field(
+        "Existing TFRecord files, globs or folders, in place of the corpus.", ()
     )
-    eval_records: tuple[str, ...] = field(
-        (),
-        "Held-out TFRecord files; default: eval-* beside the training records.",
-        only_with="records",
-        resumable=True,
+    eval_records: tuple[str, ...] = resumable_field(
+        "Held-out files; default: eval-* beside --records.", (), only_with="records"
     )
-    data_dir: str | None = field(
-        None,
-        "Folder of vocabulary and records; default: model_dir/data.",
-        resumable=True,
+    data_dir: str | None = resumable_field(
+        "Folder of vocabulary and records; default: model_dir/data."
     )
-    shuffle_buffer: int = field(100_000, "Records shuffled together.", min=1)
+    shuffle_buffer: int = field("Records shuffled together.", 100_000, min=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,30 +92,25 @@ class MaskingConfig(Group):
     """Masking."""
 
     masking: Literal["static", "dynamic"] = field(
-        "static",
-        "static: each record has ten masks, which the passes use in turn; dynamic: "
-        "every pass draws new masks.",
+        "static: ten masks per record in turn; dynamic: new ones per pass.", "static"
     )
-    mask_rate: float = field(0.15, "Share of a row's tokens to mask.", above=0, max=1)
+    mask_rate: float = field("Share of a row's tokens to mask.", 0.15, above=0, max=1)
     mask_rule: Literal["electra", "bert"] = field(
-        "electra",
         "electra: 85 % [MASK], 15 % kept; bert: 80 % [MASK], 10 % random, 10 % kept.",
+        "electra",
         # Other generators do not read the masked text.
         only_with="objective!=electric,generator!=two_tower|unigram|uniform",
     )
     final_mask_rate: float | None = field(
-        None,
-        "Mask rate at the end of a linear change; default: constant.",
-        above=0,
-        max=1,
+        "Rate of the last step, reached linearly; default: constant.", above=0, max=1
     )
     mask_select: Literal[
         "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
     ] = field(
-        "tokens",
         "Exactly mask_rate of the tokens: single ones, whole words, spans of words "
-        "(SpanBERT), or rare ones more often (weight (n + 1)^-0.5 for n occurrences). "
-        "with_replacement: the original's draws.",
+        "(SpanBERT), or rare ones more often (weight (n + 1)^-0.5 for n occurrences)."
+        " with_replacement: the original's draws.",
+        "tokens",
     )
 
 
@@ -163,36 +118,31 @@ class MaskingConfig(Group):
 class EncoderConfig(Group):
     """Encoder of the discriminator or masked LM; the defaults are ELECTRA-Small's."""
 
-    num_layers: int = field(12, "Transformer layers.", min=1)
-    hidden_size: int = field(256, "Width of the hidden states.", min=1)
-    num_heads: int = field(4, "Attention heads.", min=1)
-    intermediate_size: int = field(1024, "Width of the feed-forward layer.", min=1)
-    embedding_size: int = field(128, "Width of the embedding tables.", min=1)
-    max_positions: int = field(512, "Rows of the position table.", min=1)
-    dropout: float = field(
-        0.1, "Dropout of embeddings and the outputs of sub-layers.", min=0, below=1
-    )
-    attention_dropout: float = field(
-        0.1, "Dropout of attention probabilities.", min=0, below=1
-    )
+    num_layers: int = field("Transformer layers.", 12, min=1)
+    hidden_size: int = field("Width of the hidden states.", 256, min=1)
+    num_heads: int = field("Attention heads.", 4, min=1)
+    intermediate_size: int = field("Width of the feed-forward layer.", 1024, min=1)
+    embedding_size: int = field("Width of the embedding tables.", 128, min=1)
+    max_positions: int = field("Rows of the position table.", 512, min=1)
+    dropout: float = field("Dropout of embeddings and sub-layers.", 0.1, min=0, below=1)
+    attention_dropout: float = field("Dropout of attention.", 0.1, min=0, below=1)
     initializer_range: float = field(
+        "Standard deviation of weights; heads have 0.02. The paper's 0.02 leaves "
+        "narrow networks with uniform attention; about sqrt(1 / hidden_size) does "
+        "not.",
         0.02,
-        "Standard deviation of initial tables and layers (truncated normal); heads "
-        "have 0.02. The paper's 0.02 leaves narrow networks with uniform attention; "
-        "about sqrt(1 / hidden_size) does not.",
         above=0,
     )
     position_init: Literal["truncated_normal", "sinusoidal"] = field(
-        "truncated_normal",
         "Initial position table, which is trained in any case. sinusoidal: sines and "
         "cosines, which encode distances from the first step.",
+        "truncated_normal",
     )
-    remat: bool = field(
+    remat: bool = resumable_field(
+        "Gradient checkpointing: keep only the input of each layer and run it again "
+        "in the backward pass. Less memory, a quarter more time, same result. FLOPs "
+        "are counted without it.",
         False,
-        "Gradient checkpointing: keep only the input of each layer and run the layer "
-        "again in the backward pass. Less memory, about a quarter more time, the same "
-        "result. FLOPs are counted without it.",
-        resumable=True,
     )
 
     def __post_init__(self) -> None:
@@ -215,6 +165,9 @@ _NETWORK = "objective!=mlm,generator!=unigram|uniform"
 _SAMPLER = "objective!=mlm|electric"
 # Uniform samples are the same at any temperature.
 _TEMPERATURE = f"{_SAMPLER},generator!=uniform"
+# Fields of two-stage and of adversarial training.
+_two_stage_field = functools.partial(field, only_with="training=two_stage")
+_adversarial_field = functools.partial(field, only_with="training=reinforce|gumbel")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,49 +175,39 @@ class GeneratorConfig(Group):
     """Generator: sizes relative to the discriminator, and sampling."""
 
     generator: str = field(
-        "masked_lm",
         "Source of the replacements.",
+        "masked_lm",
         choices=GENERATORS,
         only_with="objective!=mlm",
     )
     sharing: str = field(
-        "tied",
-        "Variables that both networks share.",
-        choices=SHARINGS,
-        only_with=_NETWORK,
+        "Variables both networks share.", "tied", choices=SHARINGS, only_with=_NETWORK
     )
     generator_hidden_size: float = field(
-        0.25, "Width as a fraction: hidden, feed-forward and heads.", above=0, max=1
+        "Width as a fraction: hidden, feed-forward and heads.", 0.25, above=0, max=1
     )
-    generator_layers: float = field(1.0, "Depth as a fraction.", above=0, max=1)
+    generator_layers: float = field("Depth as a fraction.", 1.0, above=0, max=1)
     temperature: float = field(
-        1.0, "Divisor of the logits before sampling.", above=0, only_with=_TEMPERATURE
+        "Divisor of the logits before sampling.", 1.0, above=0, only_with=_TEMPERATURE
     )
     final_temperature: float | None = field(
-        None,
-        "Temperature at the end of a schedule; default: constant.",
+        "Temperature after a schedule; default: constant.",
         above=0,
         only_with=_TEMPERATURE,
     )
     temperature_steps: int | None = field(
-        None,
-        "linear: updates until final_temperature; exponential: the time constant, the "
-        "updates after which 37 % of the change is left.",
+        "linear: updates to final_temperature; exponential: time constant in updates.",
         min=1,
         only_with=_SAMPLER,
     )
     temperature_shape: Literal["linear", "exponential"] = field(
-        "linear",
-        "Shape of the schedule; exponential as in Fast-ELECTRA.",
-        only_with="final_temperature",
+        "Schedule; Fast-ELECTRA: exponential.", "linear", only_with="final_temperature"
     )
-    disallow_correct: bool = field(
-        False, "Never sample the original token.", only_with=_SAMPLER
-    )
+    disallow_correct: bool = field("Never sample originals.", False, only_with=_SAMPLER)
     sampling_dropout: bool = field(
+        "Sample with the generator's dropout (original); off: one more forward pass "
+        "if the generator is trained.",
         True,
-        "Sample with the generator's dropout on, as the original; off needs one "
-        "more forward pass if the generator is trained.",
         only_with=f"{_NETWORK},{_SAMPLER}",
     )
 
@@ -273,8 +216,7 @@ class GeneratorConfig(Group):
         require(
             (self.final_temperature is None) == (self.temperature_steps is None),
             f"--final_temperature={self.final_temperature} and --temperature_steps="
-            f"{self.temperature_steps}: a schedule needs both, a constant temperature "
-            "neither.",
+            f"{self.temperature_steps}: a schedule needs both.",
         )
 
 
@@ -282,14 +224,14 @@ class GeneratorConfig(Group):
 class ObjectiveConfig(Group):
     """Objective and loss weights."""
 
-    objective: str = field("electra", "Pretraining objective.", choices=OBJECTIVES)
+    objective: str = field("Pretraining objective.", "electra", choices=OBJECTIVES)
     discriminator_weight: float = field(
-        50.0, "Weight of the discriminator's loss.", min=0, only_with="objective!=mlm"
+        "Weight of the discriminator's loss.", 50.0, min=0, only_with="objective!=mlm"
     )
     sentence_weight: float = field(
+        "Weight of a sentence-level loss. Above 0, a fifth of the rows stays "
+        "uncorrupted, and [CLS] detects the others.",
         0.0,
-        "Weight of a sentence-level loss beside the discriminator's token loss. Above "
-        "0, a fifth of the rows stays uncorrupted, and [CLS] detects the others.",
         min=0,
         only_with=f"{_SAMPLER},training!=reinforce|gumbel",
     )
@@ -300,52 +242,34 @@ class TrainingConfig(Group):
     """Training of the two networks: joint, two-stage or adversarial."""
 
     training: str = field(
-        "joint",
         "Training algorithm of the two networks.",
+        "joint",
         choices=TRAININGS,
         only_with="objective!=mlm|electric,generator!=two_tower|unigram|uniform",
     )
-    generator_steps: int | None = field(
-        None,
-        "two_stage: updates of the first stage; default: half of all.",
-        min=1,
-        only_with="training=two_stage",
+    generator_steps: int | None = _two_stage_field(
+        "Updates of stage one; default: half of all.", min=1
     )
-    two_stage_copy: bool = field(
-        True,
-        "two_stage: start the discriminator from the generator's weights.",
-        only_with="training=two_stage",
+    two_stage_copy: bool = _two_stage_field(
+        "Start the discriminator from the generator's weights.", True
     )
-    adversarial_weight: float = field(
-        1.0,
-        "reinforce, gumbel: share of the adversarial term in the generator's loss; the "
-        "rest is maximum likelihood.",
-        min=0,
-        max=1,
-        only_with="training=reinforce|gumbel",
+    adversarial_weight: float = _adversarial_field(
+        "Share of the adversarial term in the generator's loss.", 1.0, min=0, max=1
     )
-    adversarial_start: int = field(
-        0,
-        "reinforce, gumbel: initial updates by maximum likelihood only.",
-        min=0,
-        only_with="training=reinforce|gumbel",
+    adversarial_start: int = _adversarial_field(
+        "Initial updates by maximum likelihood only.", 0, min=0
     )
-    adversarial_steps: int = field(
-        0,
-        "reinforce, gumbel: updates from there to adversarial_weight; 0: at once.",
-        min=0,
-        only_with="training=reinforce|gumbel",
+    adversarial_steps: int = _adversarial_field(
+        "Updates from there to adversarial_weight; 0: at once.", 0, min=0
     )
     freeze_generator: bool = field(
-        False,
         "Sample from the generator without training it.",
+        False,
         only_with=f"{_NETWORK},training!=two_stage|reinforce|gumbel",
     )
-    generator_init_from: str | None = field(
-        None,
-        "Initial weights of the generator: the model_dir of a finished run of ELECTRA "
-        "or masked LM, or its generator.keras.",
-        resumable=True,
+    generator_init_from: str | None = resumable_field(
+        "Initial weights of the generator: a finished run of ELECTRA or masked LM, or "
+        "its generator.keras.",
         only_with=f"{_NETWORK},training!=two_stage",
     )
 
@@ -354,30 +278,27 @@ class TrainingConfig(Group):
 class OptimizerConfig(Group):
     """Optimizer: AdamW of the original code."""
 
-    learning_rate: float = field(5e-4, "Peak learning rate.", above=0)
-    warmup_steps: int = field(10_000, "Steps of linear warm-up.", min=0)
+    learning_rate: float = field("Peak learning rate.", 5e-4, above=0)
+    warmup_steps: int = field("Steps of linear warm-up.", 10_000, min=0)
     lr_schedule: Literal["product", "sequential"] = field(
+        "product: warm-up times decay (original); sequential: decay after the warm-up.",
         "product",
-        "product: warm-up times decay, as the original code; sequential: decay "
-        "begins after the warm-up.",
     )
     weight_decay: float = field(
-        0.01, "Decoupled weight decay, not on biases and LayerNorm.", min=0
+        "Decoupled weight decay, not on biases and LayerNorm.", 0.01, min=0
     )
     adam_bias_correction: bool = field(
+        "Bias correction (Kingma and Ba's epsilon hat), unlike the original; without "
+        "it the first updates are larger.",
         False,
-        "Bias-corrected moments; the original has none. As in TensorFlow's kernel the "
-        "correction leaves epsilon as it is (Kingma and Ba's epsilon hat).",
     )
     clip_norm: float = field(
-        1.0, "Maximum global norm of the gradients.", above=0, max=math.inf
+        "Maximum global gradient norm.", 1.0, above=0, max=math.inf
     )
     generator_learning_rate: float | None = field(
-        None,
-        "Peak learning rate of the generator's own variables, without shared ones; "
-        "default: learning_rate.",
+        "Peak rate of the generator's own variables; default: learning_rate.",
         above=0,
-        only_with=_NETWORK,
+        only_with=f"{_NETWORK},!freeze_generator",
     )
 
 
@@ -406,9 +327,6 @@ class PretrainConfig:
       python -m electra_tf pretrain --flagfile=configs/base.cfg \
           --distribution=mirrored --records='data/train-*.tfrecord' \
           --vocab_file=data/vocab.txt
-
-      # Print sizes, FLOPs and data statistics without training.
-      python -m electra_tf pretrain --flagfile=configs/large.cfg --dry_run
 
     The same command resumes an interrupted run. Exit codes: 0 done, 1 error, 75 stopped
     by SIGTERM or SIGINT after saving a checkpoint.
@@ -478,28 +396,23 @@ class PretrainConfig:
     def generator_encoder(self) -> EncoderConfig:
         """Config of the generator's encoder, by the formulas of the original code.
 
-        hidden = round(hidden * fraction); the feed-forward ratio and the head size are
-        the discriminator's; heads = max(1, hidden // head size). Untied embeddings have
-        the generator's hidden size. A frozen generator without sampling dropout has no
-        dropout.
-
-        Raises ValueError if the sizes are invalid.
+        The feed-forward ratio and the head size are the discriminator's. Raises
+        UserError if the sizes are invalid.
         """
         encoder, fraction = self.encoder, self.generator.generator_hidden_size
         hidden_size = round(encoder.hidden_size * fraction)
         head_size = encoder.hidden_size // encoder.num_heads
+        num_layers = encoder.num_layers * self.generator.generator_layers
+        inner_size = encoder.intermediate_size * hidden_size / encoder.hidden_size
         changed = {
-            "num_layers": max(
-                1, round(encoder.num_layers * self.generator.generator_layers)
-            ),
+            "num_layers": max(1, round(num_layers)),
             "hidden_size": hidden_size,
             "num_heads": max(1, hidden_size // head_size),
-            "intermediate_size": round(
-                encoder.intermediate_size * hidden_size / encoder.hidden_size
-            ),
+            "intermediate_size": round(inner_size),
         }
         if self.generator.sharing == "untied":
             changed["embedding_size"] = hidden_size
+        # A frozen generator without sampling dropout has no dropout.
         if self.training.freeze_generator and not self.generator.sampling_dropout:
             changed |= {"dropout": 0.0, "attention_dropout": 0.0}
         try:
@@ -507,8 +420,7 @@ class PretrainConfig:
         except ValueError as error:
             raise UserError(
                 f"--generator_hidden_size={fraction:g} makes a generator of width "
-                f"{hidden_size} with {changed['num_heads']} heads: "
-                f"{error} Choose another fraction."
+                f"{hidden_size} with {changed['num_heads']} heads: {error}"
             ) from error
 
     @property
@@ -516,8 +428,8 @@ class PretrainConfig:
         """True if sampling needs a separate forward pass, without dropout."""
         if self.generator.sampling_dropout or not self.has_generator_network:
             return False
-        generator = self.generator_encoder
-        return bool(generator.dropout or generator.attention_dropout)
+        encoder = self.generator_encoder
+        return bool(encoder.dropout or encoder.attention_dropout)
 
     @property
     def last_mask_rate(self) -> float:

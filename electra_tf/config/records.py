@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-from electra_tf.config.fields import MAX_SEED, Group, field
+from electra_tf.config.fields import MAX_SEED, Group, field, list_field, resumable_field
 
 # Flags that determine the records. Filters are settings only if they are used.
 _SETTINGS = (
@@ -17,45 +17,39 @@ _FILTERS = ("dedup", "near_similarity", "min_characters", "decontaminate")
 class CorpusFlags(Group):
     """Corpus, vocabulary and examples."""
 
-    corpus: tuple[str, ...] = field(
-        ("installed",),
-        "Text, comma-separated: files (UTF-8, .jsonl, .csv, .tsv or .parquet; also "
-        "with .gz, .bz2, .xz or .zst), folders, patterns such as 'books/**/*.txt', "
+    corpus: tuple[str, ...] = resumable_field(
+        "Files (UTF-8, .jsonl, .csv, .tsv or .parquet; also with .gz, .bz2, .xz or "
+        ".zst), folders, patterns such as 'books/**/*.txt', "
         "tfds:NAME[:SPLIT[:FEATURE]], or installed, the documentation of the "
         "installed Python packages.",
-        resumable=True,
+        ("installed",),
     )
-    text_column: str = field(
-        "text", "Column of tables with the documents.", resumable=True
-    )
-    vocab_file: str | None = field(
-        None,
+    text_column: str = resumable_field("Column of tables with the documents.", "text")
+    vocab_file: str | None = resumable_field(
         "WordPiece vocabulary, one token per line; default: vocab.txt in the folder of "
-        "the records, which is trained on the corpus if it does not exist.",
-        resumable=True,
+        "the records, which is trained on the corpus if it does not exist."
     )
-    vocab_size: int = field(30522, "Entries of a trained vocabulary.", min=1)
-    lower_case: bool = field(True, "Lower-case the text.")
+    vocab_size: int = field("Entries of a trained vocabulary.", 30522, min=1)
+    lower_case: bool = field("Lower-case the text.", True)
     strip_accents: bool = field(
-        True,
         "Strip accents (only with lower_case). This merges words (German sch\u00f6n, "
         "schon) and deletes vowel signs and tone marks of Indic scripts, Thai, Hebrew "
         "and Arabic, and voicing marks of Japanese: there, use --nostrip_accents.",
+        True,
     )
     blank_lines_separate: bool = field(
-        True, "A blank line ends a document. Otherwise a file is one document."
+        "A blank line ends a document. Otherwise a file is one document.", True
     )
     segmenting: Literal["carry", "original"] = field(
-        "carry",
         "carry: segments in text order, nothing is lost. original: the rule of the "
         "original code, which reorders lines and discards the rest.",
+        "carry",
     )
-    max_seq_length: int = field(128, "Tokens per example, with special tokens.", min=8)
+    max_seq_length: int = field("Tokens per example, with special tokens.", 128, min=8)
     eval_fraction: float = field(
+        "Share of documents to hold out, by a hash of their text; 0: none. A small "
+        "corpus holds out one document of at most this share, or 5 %.",
         0.01,
-        "Share of the documents to hold out for evaluation, by a hash of their text; "
-        "0: none. A small corpus holds out one document, if it has at most this share, "
-        "or 5 %, of the text.",
         min=0,
         max=0.999,
     )
@@ -83,50 +77,44 @@ class RecordsConfig(CorpusFlags):
     records.
     """
 
-    output_dir: str | None = field(None, "Folder to write to.", required=True)
-    seed: int = field(0, "Seed of all random choices.", min=0, max=MAX_SEED)
+    output_dir: str | None = field("Folder to write to.", required=True)
+    seed: int = field("Seed of all random choices.", 0, min=0, max=MAX_SEED)
     shard_megabytes: float = field(
-        48.0,
         "Approximate size of a shard; small corpora get smaller ones.",
+        48.0,
         min=0.01,
         max=65_536,
     )
     dedup: Literal["none", "exact", "near"] = field(
+        "Duplicates of earlier documents to leave out. exact: same lines. near: also "
+        "nearly the same words (MinHash of five-word sequences; needs datasketch).",
         "none",
-        "Duplicates of earlier documents to leave out. exact: with the same lines. "
-        "near: also with nearly the same words (MinHash of five-word sequences; needs "
-        "datasketch).",
     )
     near_similarity: float = field(
+        "Minimum Jaccard similarity of near duplicates (128 hashes).",
         0.8,
-        "Minimum Jaccard similarity of the five-word sequences of near duplicates, "
-        "estimated from 128 hashes.",
         above=0,
         max=1,
         only_with="dedup=near",
     )
-    min_characters: int = field(0, "Leave out shorter documents.", min=0)
-    decontaminate: tuple[str, ...] = field(
-        (),
+    min_characters: int = field("Leave out shorter documents.", 0, min=0)
+    decontaminate: tuple[str, ...] = list_field(
         "Evaluation texts, given as in --corpus: leave out documents that share 13 "
-        "consecutive words with them.",
+        "words in a row."
     )
     beam: str = field(
-        "",
         "Flags of Apache Beam in one string: '--runner=FlinkRunner --parallelism=8'. "
         "A pipeline builds the same records; its workers must see the text and "
         "OUTPUT_DIR under the same paths. Needs apache-beam.",
+        "",
     )
-    overwrite: bool = field(False, "Delete existing records in OUTPUT_DIR.")
+    overwrite: bool = field("Delete existing records in OUTPUT_DIR.", False)
 
     @property
     def filters(self) -> dict[str, Any]:
         """Document filters and deduplication that differ from the defaults."""
-        return {
-            name: getattr(self, name)
-            for name in _FILTERS
-            if getattr(self, name) != getattr(RecordsConfig, name)
-        }
+        values = {name: getattr(self, name) for name in _FILTERS}
+        return {n: v for n, v in values.items() if v != getattr(RecordsConfig, n)}
 
     @property
     def settings(self) -> dict[str, Any]:

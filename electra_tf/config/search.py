@@ -51,7 +51,7 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
     """Parses NAME, NAME=LOW:HIGH or NAME=VALUE/VALUE/...
 
     Returns the name, the numbers (empty for the default axis), and whether they are a
-    range. Raises ValueError for other text.
+    range. Raises UserError for other text.
     """
     name, equals, given = text.partition("=")
     require(
@@ -66,12 +66,10 @@ def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
         numbers = tuple(map(float, given.split(":" if is_range else "/")))
     except ValueError:
         numbers = ()
-    has_length = (
-        len(numbers) == 2 if is_range else len(set(numbers)) == len(numbers) > 1
-    )
+    is_ascending = len(numbers) == 2 and numbers[0] < numbers[1]
+    is_list = len({*numbers}) == len(numbers) > 1
     require(
-        has_length
-        and (not is_range or numbers[0] < numbers[1])
+        (is_ascending if is_range else is_list)
         and (name != "seed" or all(number % 1 == 0 for number in numbers)),
         f"--search={text}: {name}= needs a range with the smaller end first, such as "
         "1e-4:1e-3, or several values, such as 2/4/8.",

@@ -1,12 +1,9 @@
 """Faster startup of commands, applied before TensorFlow is imported.
 
-``lightly`` speeds up imports. ``keep_compiled_code`` enables TensorFlow's on-disk cache
-of XLA programs, which loads a program in a tenth of the time of its compilation.
-
-TensorFlow keys entries by the program alone, although they run only on the processor
-they were compiled for. It aborts on damaged entries and unwritable folders, and never
-deletes an entry. Therefore each kind of machine has its own folder here, and damaged
-and old entries are deleted first.
+TensorFlow's on-disk cache loads an XLA program in a tenth of the time of compilation.
+It keys entries by the program alone, although they run only on the processor they were
+compiled for, aborts on damaged entries, and never deletes an entry. Therefore each kind
+of machine has its own folder here, and damaged and old entries are deleted first.
 """
 
 import contextlib
@@ -20,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 # Environment variable: folder of the cache, or "off". Default: the user's cache folder.
@@ -29,8 +25,6 @@ MAX_BYTES = 500_000_000
 MAX_UNUSED_SECONDS = 30 * 24 * 3600
 # Minimum free space for the cache: TensorFlow aborts on a full disk.
 MIN_FREE_BYTES = 1_000_000_000
-
-_NOT_FOR_COMMANDS = ("sklearn", "pandas", "matplotlib")
 
 # Info and warning lines of absl, and its first line.
 _CHATTER = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl::Initialize")
@@ -64,9 +58,8 @@ def lightly() -> Iterator[None]:
 def without_chatter() -> Iterator[None]:
     """Drops TensorFlow's log lines on standard error during its import.
 
-    Its libraries log before they read ``TF_CPP_MIN_LOG_LEVEL``. Other lines appear
-    after the block. Does nothing if the variable is unset or below 2, or if TensorFlow
-    is imported already.
+    Its libraries log before they read ``TF_CPP_MIN_LOG_LEVEL``; below 2, the lines
+    stay. Other lines appear after the block.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
     if level < "2" or "tensorflow" in sys.modules or sys.stderr is None:
@@ -89,25 +82,19 @@ def without_chatter() -> Iterator[None]:
 
 
 class _HiddenFromKeras:
-    """Hides optional packages from Keras during its import.
+    """Hides optional packages from Keras's import, which takes a tenth less time."""
 
-    Keras imports them for features that no command uses, in half TensorFlow's time.
-    """
-
-    def find_spec(
-        self, name: str, path: object = None, target: object = None
-    ) -> ModuleSpec | None:
-        keras = sys.modules.get("keras")
-        if name in _NOT_FOR_COMMANDS and keras and keras.__spec__._initializing:
+    def find_spec(self, name: str, *_: object) -> None:
+        keras, hidden = sys.modules.get("keras"), ("sklearn", "pandas", "matplotlib")
+        if name in hidden and keras and keras.__spec__._initializing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
 
 
 def keep_compiled_code() -> Path | None:
     """Enables TensorFlow's on-disk cache of XLA programs; call before its import.
 
-    Returns the folder. Returns None if ``TF_XLA_FLAGS`` names a cache or a file of
-    flags, if the cache is off, or if no folder is usable.
+    Returns the folder, or None if ``TF_XLA_FLAGS`` names a cache or a file of flags, or
+    if no folder is usable.
     """
     # Slow to import; --help does not need it.
     from importlib import metadata
@@ -130,10 +117,8 @@ def keep_compiled_code() -> Path | None:
 
 def _root() -> Path | None:
     chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen == "off":
-        return None
     if chosen:
-        return Path(chosen).absolute()
+        return None if chosen == "off" else Path(chosen).absolute()
     with contextlib.suppress(RuntimeError):
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return Path(home, "electra_tf", "xla").absolute()
@@ -151,15 +136,10 @@ def _key(flags: str, version: str) -> str:
         processor = [platform.processor(), platform.node()]
     # XLA partitions work by the number of threads at compile time.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    facts = [
-        version,
-        platform.machine(),
-        *processor,
-        str(cores or os.cpu_count()),
-        os.environ.get("TF_NUM_INTRAOP_THREADS", ""),
-        flags,
-        os.environ.get("XLA_FLAGS", ""),
-    ]
+    variables = ("TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
+    settings = (flags, *(os.environ.get(name, "") for name in variables))
+    machine = (platform.machine(), *processor, str(cores or os.cpu_count()))
+    facts = (version, *machine, *settings)
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 

@@ -4,13 +4,11 @@ The order in ``fit`` matters:
 
     callbacks=[NonFiniteGuard(), StepLogger(...), EvaluateEvery(...), CheckpointEvery()]
 
-It prevents logging, evaluating or saving after a step that is not finite. It also
-excludes evaluations and checkpoints from the training time. Only ``StepLogger`` resets
-the training metrics.
+It prevents logging, evaluating or saving after a step that is not finite, and excludes
+evaluations and checkpoints from the training time.
 
 All callbacks support ``steps_per_execution`` above 1. ``every`` is the number of steps
-between actions, at least 1; ``first_step`` is the number of steps before this ``fit``.
-Sinks are callables ``(step, dict)``, see ``electra_tf.training.sinks``.
+between actions; ``first_step`` is the number of steps before this ``fit``.
 """
 
 import contextlib
@@ -46,7 +44,8 @@ def named_callbacks(
 ) -> list[Callable[[], keras.callbacks.Callback]]:
     """Returns factories of the Keras callbacks "module:Class" or "module:function".
 
-    The current folder is on the import path.
+    The current folder is on the import path. Checks the names before a run replaces
+    files.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -62,12 +61,12 @@ def named_callbacks(
         if is_class and not issubclass(factory, keras.callbacks.Callback):
             raise UserError(f"--callback={name} is not a Keras callback.")
         try:
-            # Checked before a run replaces files. Built-in functions have no signature.
+            # Built-in functions have no signature.
             with contextlib.suppress(ValueError):
                 inspect.signature(factory).bind()
         except TypeError as error:
             raise UserError(
-                f"--callback={name} cannot be created: {error}. Name a function "
+                f"--callback={name} cannot be called: {error}. Name a function "
                 "without arguments that returns the callback."
             ) from error
         factories.append(functools.partial(_make_callback, name, factory))
@@ -89,16 +88,14 @@ class StepCallback(keras.callbacks.Callback):
         if every < 1:
             raise UserError(f"every is {every}; give a number of steps, at least 1.")
         self.every = every
-        self.first_step = first_step
         self.step = first_step
         self._last_batch = -1
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Restarts the batch count: Keras numbers batches from 0 in each epoch."""
+        # Keras numbers batches from 0 in each epoch.
         self._last_batch = -1
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Counts the steps since the last call."""
         # Keras reports a shorter last execution as a full one.
         steps = (self.params or {}).get("steps")
         batch = batch if steps is None else min(batch, steps - 1)
@@ -117,31 +114,26 @@ class StepCallback(keras.callbacks.Callback):
 class GracefulStop:
     """Turns the first SIGTERM or SIGINT into a stop request.
 
-    A second signal goes to the previous handlers. The context manager restores them
-    after ``fit``, also on errors.
+    A second signal goes to the previous handlers, which the context manager restores.
     """
 
     def __init__(self):
         self.requested: str | None = None
         self._previous: dict[int, Any] = {}
 
-    def __enter__(self) -> Self:
-        self.install()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
-
-    def install(self) -> None:
+    def install(self) -> Self:
         """Installs the signal handlers; does nothing outside the main thread."""
         if threading.current_thread() is threading.main_thread() and not self._previous:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._previous[number] = signal.signal(number, self._handle)
+        return self
 
-    def remove(self) -> None:
+    def remove(self, *error: object) -> None:
         """Restores the previous signal handlers."""
         while self._previous:
             signal.signal(*self._previous.popitem())
+
+    __enter__, __exit__ = install, remove
 
     def _handle(self, number: int, frame: types.FrameType | None) -> None:
         self.requested = signal.Signals(number).name
@@ -152,15 +144,14 @@ class GracefulStop:
 class StepLogger(StepCallback):
     """Logs metrics to all sinks every ``every`` steps, then resets them.
 
-    A window logs the model's logs and metrics over all replicas, ``learning_rate`` of
+    A window has the model's logs and metrics over all replicas, ``learning_rate`` of
     the next update, and ``gradient_norm`` of the last one, if the optimizer has it.
-    From the second execution on, it also logs ``steps_per_second`` and
-    ``tokens_per_second`` of training only. A run from step 0 also logs its first
-    execution, the losses of the untrained model. The last window may be shorter.
+    From the second execution on, it has ``steps_per_second`` and, if
+    ``tokens_per_step`` is given, ``tokens_per_second`` of training only. A run from
+    step 0 also logs its first execution, the losses of the untrained model.
 
     Calls ``tick(step)`` of a sink after each execution and ``finish()`` at the end of
-    ``fit``, if defined. ``tokens_per_step`` is batch size times sequence length; None
-    omits ``tokens_per_second``.
+    ``fit``, if defined.
     """
 
     def __init__(
@@ -182,11 +173,9 @@ class StepLogger(StepCallback):
         self._reported = first_step
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Starts the clock."""
         self._started = time.perf_counter()
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Logs the window if it ended."""
         self._logs, self._unfinished = logs, None
         is_due = previous == 0 or self.is_due(previous, step)
         # Reading metrics waits for the device, so it belongs to the training time.
@@ -202,12 +191,11 @@ class StepLogger(StepCallback):
                 sink.tick(step)
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
-        """Reads the metrics of the window before an evaluation resets them."""
+        # An evaluation resets the metrics of the window.
         if self.step > self._reported and self._unfinished is None:
             self._unfinished = self._values(self._logs)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Logs the unfinished window and closes the sinks."""
         if self.step > self._reported:
             self._report(self.step, self._unfinished or self._values(self._logs))
         for sink in self.sinks:
@@ -238,10 +226,8 @@ class EvaluateEvery(StepCallback):
     """Evaluates during ``fit`` and logs the results with the prefix ``eval_``.
 
     Keeps the training metrics of the current window. Also evaluates the last step,
-    unless training stopped early.
-
-    Takes the Keras ``callbacks`` that ``fit`` would take. For them, an evaluation ends
-    an epoch: ``on_epoch_end`` receives the results with the prefix ``val_``.
+    unless training stopped early. For the Keras ``callbacks``, an evaluation ends an
+    epoch: ``on_epoch_end`` receives the results with the prefix ``val_``.
     """
 
     def __init__(
@@ -261,23 +247,19 @@ class EvaluateEvery(StepCallback):
         self._logs: Logs = {}
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Begins training and the first epoch of the callbacks."""
         self._callbacks.set_params(self.params)
         self._callbacks.set_model(self.model)
         self._callbacks.on_train_begin(logs)
         self._callbacks.on_epoch_begin(self.step // self.every)
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        """Forwards the call."""
         self._callbacks.on_train_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Forwards the call, then evaluates if due."""
         self._callbacks.on_train_batch_end(batch, logs)
         super().on_train_batch_end(batch, logs)
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Evaluates if due."""
         self._logs = logs
         if self.is_due(previous, step):
             epoch = step // self.every
@@ -285,7 +267,6 @@ class EvaluateEvery(StepCallback):
             self._callbacks.on_epoch_begin(epoch)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Evaluates the final weights and ends the callbacks."""
         if self.step > self._evaluated and not self.model.stop_training:
             self._evaluate(self.step, self.step // self.every)
         self._callbacks.on_train_end(logs)
@@ -310,12 +291,10 @@ class CheckpointEvery(StepCallback):
     """Saves checkpoints every ``every`` steps, at the end, and on SIGTERM or SIGINT.
 
     After a signal, the current execution finishes, a checkpoint is saved, and ``fit``
-    ends; ``stop.requested`` is the name of the signal. A second signal goes to the
-    previous handler. Never saves a step that is not finite. With several workers, all
-    must receive the signal within the same step.
+    ends; ``stop.requested`` is the name of the signal. Never saves a step that is not
+    finite. With several workers, all must receive the signal within the same step.
 
-    Keras calls no callback if ``fit`` raises, so call it inside ``with callback.stop:``
-    to restore the handlers in that case too.
+    Call ``fit`` inside ``with callback.stop:`` to restore the handlers if it raises.
     """
 
     def __init__(self, store: CheckpointStore, every: int, *, first_step: int = 0):
@@ -328,7 +307,6 @@ class CheckpointEvery(StepCallback):
         self._before = 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Installs the signal handlers."""
         if self._has_ended:
             # The stop of an earlier `fit`.
             self.stop.requested, self._has_ended = None, False
@@ -337,7 +315,6 @@ class CheckpointEvery(StepCallback):
         self.stop.install()
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Saves if due, or if a stop was requested."""
         # Callbacks that stop training may restore the weights of an earlier step.
         is_last = self.stop.requested or self.model.stop_training
         if is_last or self.is_due(previous, step):
@@ -346,14 +323,13 @@ class CheckpointEvery(StepCallback):
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Saves the final state and restores the signal handlers."""
         is_restored = False
-        if hasattr(self.model, "step") and not self.model.stop_training:
-            count = self.step - self._before
-            # Keras reports executions of several steps inexactly.
-            is_exact = getattr(self.model, "steps_per_execution", 1) == 1
+        # Keras reports executions of several steps inexactly.
+        is_exact = getattr(self.model, "steps_per_execution", 1) == 1
+        if hasattr(self.model, "step") and is_exact and not self.model.stop_training:
             # A callback may have restored earlier weights, and the count with them.
-            is_restored = is_exact and int(self.model.step.numpy()) < count
+            count = self.step - self._before
+            is_restored = int(self.model.step.numpy()) < count
             if is_restored:
                 self.model.step.assign(count)
         if self.step > self._saved or is_restored:
@@ -371,8 +347,7 @@ class CheckpointEvery(StepCallback):
 class NonFiniteGuard(StepCallback):
     """Raises FloatingPointError if logs or gradients are not finite.
 
-    The error names the step, the value, remedies, and the newest checkpoint in
-    ``store``. The check waits for the device.
+    The error names the newest checkpoint in ``store``. The check waits for the device.
     """
 
     def __init__(self, *, first_step: int = 0, store: CheckpointStore | None = None):
@@ -380,18 +355,16 @@ class NonFiniteGuard(StepCallback):
         self.store = store
 
     def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Checks the logs and the gradients."""
         name = first_nonfinite(self.model, logs)
         if name is None:
             return
-        kept = "no checkpoint was kept."
-        if self.store and (steps := self.store.steps()):
-            folder = self.store.directory
-            kept = f"the checkpoint of step {steps[-1]} in {folder} was kept."
+        kept, steps = "no checkpoint", self.store.steps() if self.store else []
+        if steps:
+            kept = f"the checkpoint of step {steps[-1]} in {self.store.directory}"
         raise FloatingPointError(
             f"step {step}: not finite: {name}. Lower the learning rate (5e-4 is for "
             "small models, 2e-4 for base and large) or lengthen the warm-up, then "
-            f"start again; {kept}"
+            f"start again; {kept} was kept."
         )
 
 

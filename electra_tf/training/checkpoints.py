@@ -22,7 +22,6 @@ from electra_tf.cli import Log, note, reason
 from electra_tf.errors import UserError
 
 _PREFIX = "ckpt"
-_ABSENT = "(absent)"
 
 
 class CheckpointStore:
@@ -46,12 +45,14 @@ class CheckpointStore:
         self._variables = {name: _raw(v) for name, v in variables.items()}
         self._log = log
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
+        tensors = self._variables.values()
+        owners = (getattr(v, "distribute_strategy", None) for v in tensors)
+        strategies = [strategy for strategy in owners if strategy is not None]
         # A remote TPU host would write to its own disk. Untested.
-        strategies = _strategies(self._variables.values())
         is_tpu = any(isinstance(x, tf.distribute.TPUStrategy) for x in strategies)
         device = "/job:localhost" if is_tpu else None
         self._options = tf.train.CheckpointOptions(experimental_io_device=device)
-        self._writes_here = _should_checkpoint(strategies)
+        self._writes_here = all(x.extended.should_checkpoint for x in strategies)
         if self._writes_here:
             self._folder = self.directory
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -65,10 +66,7 @@ class CheckpointStore:
             self._temporary = tempfile.TemporaryDirectory(prefix="electra_tf_worker_")
             self._folder = Path(self._temporary.name)
         self._manager = tf.train.CheckpointManager(
-            self._checkpoint,
-            str(self._folder),
-            max_to_keep=keep,
-            checkpoint_name=_PREFIX,
+            self._checkpoint, str(self._folder), keep, checkpoint_name=_PREFIX
         )
 
     def steps(self) -> list[int]:
@@ -87,9 +85,8 @@ class CheckpointStore:
             kept = ", ".join(map(str, checkpoints_in(self._folder))) or "none"
             raise OSError(
                 f"cannot save the checkpoint of step {step} to {self._folder}: "
-                f"{reason(error)}. Checkpoints still there: {kept}. Free space "
-                "there or lower the number of checkpoints to keep, then start the same "
-                "command again to resume."
+                f"{reason(error)}. Checkpoints still there: {kept}. Free space, then "
+                "start the same command again to resume."
             ) from error
         if not self._writes_here:
             for path in self._folder.glob(f"{_PREFIX}-*"):
@@ -100,28 +97,28 @@ class CheckpointStore:
         prefix, damaged = _newest_intact(checkpoints_in(self.directory).values())
         for each, damage in damaged.items():
             self._log(f"checkpoint {each} is damaged and not used: {damage}")
-        if not prefix and damaged:
+        if not prefix and not damaged:
+            return None
+        if not prefix:
             raise OSError(
                 f"all {len(damaged)} checkpoints in {self.directory} are damaged: "
-                f"{_listed(damaged)}. Restore the folder from a copy, or train into a "
-                "new one."
+                f"{_listed(damaged)}. Restore the folder from a copy, or train "
+                "into a new one."
             )
-        if not prefix:
-            return None
         # Compared both ways: TensorFlow does not report variables without a value.
         shapes = _shapes(prefix)
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
+        absent = "(absent)"
         wrong = [
-            f"{name}: is {shapes.get(name, _ABSENT)}, model has "
-            f"{own.get(name, _ABSENT)}"
+            f"{name}: is {shapes.get(name, absent)}, model has {own.get(name, absent)}"
             for name in sorted(shapes.keys() | own.keys())
             if shapes.get(name) != own.get(name)
         ]
         if wrong:
             raise UserError(
                 f"checkpoint {prefix} belongs to another model; {len(wrong)} variables "
-                f"differ, the first: {'; '.join(wrong[:5])}. Build the model it was "
-                "saved from, or start from its weights only."
+                f"differ, the first: {'; '.join(wrong[:5])}. Start from its "
+                "weights with --init_from."
             )
         status = self._checkpoint.restore(prefix, self._options)
         status.assert_existing_objects_matched()
@@ -138,13 +135,12 @@ class LoadReport:
     unfit: tuple[str, ...] = ()  # Optional parts of the model with other shapes.
 
     def __str__(self) -> str:
-        kept = ""
-        if self.unfit:
-            kept = f"; initialized because shapes differ: {', '.join(self.unfit)}"
+        unfit = ", ".join(self.unfit)
+        unfit = unfit and f" initialized because shapes differ: {unfit};"
         return (
-            f"restored {len(self.restored)} variables{kept}; not in the checkpoint and "
-            f"kept as initialized: {_parts(self.missing)}; in the checkpoint and not "
-            f"used: {_parts(self.unused)}"
+            f"restored {len(self.restored)} variables;{unfit} not in the checkpoint "
+            f"and kept as initialized: {_parts(self.missing)}; in the checkpoint and "
+            f"not used: {_parts(self.unused)}"
         )
 
 
@@ -165,9 +161,8 @@ def load_weights(
 
     ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, for its newest intact
     checkpoint. ``aliases`` maps name prefixes to prefixes in the file. ``optional``
-    maps a variable to the name of its optional part of the model, or None. A part with
-    other variables or shapes in the checkpoint is not loaded. An error changes no
-    variable.
+    maps a variable to the name of its optional part of the model, or None. A part that
+    differs in the checkpoint is not loaded. An error changes no variable.
     """
     path = Path(path)
     files.check_checkpoint_path(path)
@@ -199,7 +194,7 @@ def load_weights(
     if wrong:
         raise UserError(
             f"checkpoint {prefix} does not fit: {'; '.join(wrong)}. Build the model "
-            "with the sizes of the checkpoint, or leave these variables out."
+            "with the checkpoint's sizes."
         )
     if not shared:
         raise UserError(
@@ -219,15 +214,6 @@ def load_weights(
 
 def _raw(variable: tf.Variable | keras.Variable) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
-
-
-def _should_checkpoint(strategies: Iterable[tf.distribute.Strategy]) -> bool:
-    return all(each.extended.should_checkpoint for each in strategies)
-
-
-def _strategies(variables: Iterable[tf.Variable]) -> list[tf.distribute.Strategy]:
-    found = [getattr(v, "distribute_strategy", None) for v in variables]
-    return [strategy for strategy in found if strategy is not None]
 
 
 def _key(name: str) -> str:
@@ -302,10 +288,10 @@ def _remove_leftovers(directory: Path) -> None:
 
 
 def _repair_state(directory: Path) -> None:
-    """Rewrites the manager's list from the files in the folder.
+    """Rewrites the manager's list from the files.
 
-    The list is missing or out of date if a process died before writing it, or if a user
-    copied or deleted checkpoints. The manager never deletes unlisted checkpoints.
+    The list is out of date if a process died before writing it, or a user copied
+    checkpoints. The manager never deletes unlisted checkpoints.
     """
     prefixes = [*checkpoints_in(directory).values()]
     if prefixes:
@@ -345,8 +331,7 @@ def named_variables(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(
-            f"several variables are called {', '.join(twice[:5])}; give the layers "
-            "that own them different names."
+            f"several variables are called {', '.join(twice[:5])}: rename their layers."
         )
     return dict(pairs)
 

@@ -17,9 +17,9 @@ def _multi_worker() -> tf.distribute.Strategy:
     text = os.environ.get("TF_CONFIG") or "{}"
     if not files.parse_json(text, "TF_CONFIG", dict).get("cluster"):
         raise UserError(
-            "--distribution=multi_worker needs the environment variable TF_CONFIG, a "
-            'JSON text such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
-            '"task": {"type": "worker", "index": 0}}, on every worker.'
+            "--distribution=multi_worker needs TF_CONFIG on every worker, such as "
+            '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
+            '"task": {"type": "worker", "index": 0}}.'
         )
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -28,7 +28,7 @@ def _multi_worker() -> tf.distribute.Strategy:
 
 
 def _tpu() -> tf.distribute.Strategy:
-    """Connects to a TPU. Untested: no TPU was available."""
+    # Untested: no TPU was available.
     tpu = os.environ.get("TPU_NAME", "local")
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
@@ -36,16 +36,19 @@ def _tpu() -> tf.distribute.Strategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
         raise UserError(
-            f"No TPU found at {tpu!r} ({error}). Set TPU_NAME to its name or address, "
+            f"No TPU at {tpu!r} ({error}). Set TPU_NAME to its name or address, "
             "or use --distribution=none."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
 @functools.cache
-def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
+def _mirrored() -> tf.distribute.Strategy:
     """Returns one object: TensorFlow does not mix variables of two strategies."""
-    return tf.distribute.MirroredStrategy(devices)
+    # Of this machine; the default is all devices of the TF_CONFIG cluster.
+    devices = tf.config.list_logical_devices("GPU")
+    devices = devices or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy(tuple(each.name for each in devices))
 
 
 def strategy_for(name: str) -> tf.distribute.Strategy:
@@ -58,14 +61,10 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
     if name == "tpu":
         return _tpu()
     if name == "mirrored":
-        # Of this machine; the default is all devices of the TF_CONFIG cluster.
-        devices = tf.config.list_logical_devices("GPU")
-        devices = devices or tf.config.list_logical_devices("CPU")
-        return _mirrored(tuple(each.name for each in devices))
+        return _mirrored()
     if name != "none":
         raise UserError(
-            f"Unknown distribution {name!r}; choose none, mirrored, multi_worker or "
-            "tpu."
+            f"distribution is {name!r}; allowed are none, mirrored, multi_worker, tpu."
         )
     return tf.distribute.get_strategy()
 
@@ -83,15 +82,11 @@ def check_same_start(
     )
     totals = strategy.experimental_local_results(sums)[0].numpy()
     if totals[1] != records * strategy.num_replicas_in_sync:
-        raise UserError(
-            "this worker reads other --records than the others: share one folder, or "
-            "copy it to every host."
-        )
+        raise UserError("this worker reads other --records: share one folder.")
     if totals[0] != step * strategy.num_replicas_in_sync:
         raise UserError(
             f"this worker begins after step {step}, and others do not: --model_dir "
-            "must be one folder that all workers see. Share it, or copy it to every "
-            "host."
+            "must be one folder that all workers see."
         )
 
 
@@ -113,7 +108,6 @@ def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise
         raise ConnectionError(
-            f"another worker of this job has stopped ({cli.reason(error)}); see its "
-            "last message. Run the same command on all workers again to resume from "
-            "the last checkpoint."
+            f"another worker of this job has stopped ({cli.reason(error)}). Run the "
+            "same command on all workers again to resume."
         ) from error

@@ -32,32 +32,27 @@ NO_WEIGHT_DECAY = ("bias", "*_bias", "gamma", "*_gamma", "beta", "*_beta")
 class AdamW(keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as in the original ELECTRA code.
 
-    Two scalars describe the last update. ``gradient_norm`` is the global norm of the
-    reduced gradient before clipping, float32. ``first_nonfinite`` is the index of the
-    first variable with a gradient that is not finite, or -1, int64. If the norm is not
-    finite, the update uses zero gradients, so weights and slots stay finite.
+    All weights must be float32. ``gradient_norm`` (float32) is the global norm of the
+    last gradient, reduced and not yet clipped. If it is not finite, the update uses
+    zero gradients, so weights and slots stay finite, and ``first_nonfinite`` (int64) is
+    the index of the first variable with such a gradient, else -1.
 
     Args:
-        learning_rate: positive; a float, a schedule of the step, or a callable.
+        learning_rate: a float, a schedule of the step, or a callable.
         weight_decay: decoupled, times the learning rate; None or 0 disables it.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
+        beta_1, beta_2: decay of the first and of the second moment.
         epsilon: added to the root of the second moment.
         bias_correction: multiply the learning rate by ``sqrt(1 - beta_2 ** t) /
-            (1 - beta_1 ** t)``, with Kingma and Ba's epsilon hat. Epsilon weighs up to
-            32 times more in the first updates than if each moment is corrected. False
-            in ELECTRA.
+            (1 - beta_1 ** t)``, with Kingma and Ba's epsilon hat. False in ELECTRA.
         clip_norm: global norm to clip the gradients to, after their sum over replicas;
             None disables clipping.
         exclude_from_weight_decay: shell-style patterns of the last part of a variable's
             path. The default excludes biases and LayerNorm weights, not embeddings.
         learning_rate_multipliers: dict of variable path to factor, or list of
             (variables, factor); scales learning rate and decay of these variables.
-        name: name of the optimizer, the first part of its variables' paths.
 
-    Raises:
-        ValueError: if ``clip_norm`` is not positive. When built: if the path of a
-            multiplier is missing or not unique.
+    Raises UserError if ``clip_norm`` is not positive, and when built, if the path of a
+    multiplier is missing or not unique.
 
     Examples:
         >>> weight = keras.Variable([1.0, -2.0], name="kernel")
@@ -89,9 +84,7 @@ class AdamW(keras.optimizers.Optimizer):
                 f"clip_norm is {clip_norm}; give a positive norm, or None for no "
                 "clipping."
             )
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.bias_correction = bias_correction
         self.clip_norm = clip_norm
         if isinstance(exclude_from_weight_decay, str):
@@ -105,10 +98,10 @@ class AdamW(keras.optimizers.Optimizer):
     def build(self, variables: Sequence[keras.Variable]) -> None:
         if self.built:
             return
-        if any("16" in variable.dtype for variable in variables):
+        if any(variable.dtype != "float32" for variable in variables):
             # beta_2 rounds to 1 in bfloat16.
             raise UserError(
-                "AdamW needs float32 weights: use the dtype policy mixed_bfloat16 or "
+                "AdamW needs float32 weights: use float32, mixed_bfloat16 or "
                 "mixed_float16."
             )
         super().build(variables)
@@ -123,19 +116,15 @@ class AdamW(keras.optimizers.Optimizer):
         initial = keras.initializers.Constant(-1)
         self.add_variable((), initial, dtype="int32", name="first_nonfinite")
         # Used instead. Keras does not add a TensorFlow variable to checkpoints.
+        once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.first_nonfinite = tf.Variable(
-            -1,
-            dtype=tf.int64,
-            trainable=False,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            -1, trainable=False, dtype=tf.int64, aggregation=once
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
 
     def exclude_from_weight_decay(
-        self,
-        var_list: Sequence[keras.Variable] | None = None,
-        var_names: Sequence[str] | None = None,
+        self, var_list: Sequence | None = None, var_names: Sequence[str] | None = None
     ) -> None:
         """Excludes variables; raises ValueError after ``build``."""
         if self.built:
@@ -162,7 +151,7 @@ class AdamW(keras.optimizers.Optimizer):
     def weight_decay(self, weight_decay: float | None) -> None:
         if getattr(self, "built", False):
             raise UserError(
-                "weight_decay is fixed when the optimizer is built: compile the model "
+                "weight_decay is fixed once the optimizer is built: compile the model "
                 "with another AdamW."
             )
         self._weight_decay = weight_decay
@@ -179,20 +168,17 @@ class AdamW(keras.optimizers.Optimizer):
         return (self.weight_decay or 0.0) * self._use_weight_decay(variable)
 
     def _factors_of(self, variables: Sequence[keras.Variable]) -> tuple[float, ...]:
-        paths = [_path(variable) for variable in variables]
+        paths, factors = [*map(_path, variables)], self.learning_rate_multipliers
         if self._may_be_frozen:
-            self.learning_rate_multipliers = {
-                path: factor
-                for path, factor in self.learning_rate_multipliers.items()
-                if path in paths
-            }
-        wrong = [p for p in self.learning_rate_multipliers if paths.count(p) != 1]
+            factors = {path: x for path, x in factors.items() if path in paths}
+        wrong = [path for path in factors if paths.count(path) != 1]
         if wrong:
             raise UserError(
                 f"learning_rate_multipliers names {', '.join(wrong)}, which is not the "
                 f"path of one variable, such as {paths[0]}."
             )
-        return tuple(float(self.learning_rate_multipliers.get(p, 1.0)) for p in paths)
+        self.learning_rate_multipliers = factors
+        return tuple(float(factors.get(path, 1.0)) for path in paths)
 
     def apply(self, grads: Sequence, trainable_variables: Any = None) -> None:
         # A step at the end of the data has no gradients: it must not decay or count.
@@ -207,20 +193,16 @@ class AdamW(keras.optimizers.Optimizer):
         variables = [getattr(v, "value", v) for v in trainable_variables]
         indices = [self._get_variable_index(v) for v in variables]
         # IndexedSlices become dense: the norm needs the sum of repeated rows.
-        gradients = [tf.convert_to_tensor(g) for g in grads]
-        reduced = self._all_reduce_sum_gradients(
-            list(zip(gradients, variables, strict=True))
-        )
-        gradients = [gradient for gradient, _ in reduced]
+        gradients = [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in grads]
+        pairs = [*zip(gradients, variables, strict=True)]
+        gradients = [gradient for gradient, _ in self._all_reduce_sum_gradients(pairs)]
         # A square that overflows float32 (norm above 1.8e19) counts as not finite.
-        halves = [tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]
-        squares = 2.0 * tf.stack(halves)
+        squares = 2.0 * tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])
         norm = tf.sqrt(tf.reduce_sum(squares))
         # Variables instead of logs: they take time only if they are read.
         bad = tf.logical_not(tf.math.is_finite(squares))
-        first = tf.gather(
-            tf.constant(indices, tf.int64), tf.argmax(tf.cast(bad, tf.float32))
-        )
+        position = tf.argmax(tf.cast(bad, tf.float32))
+        first = tf.gather(tf.constant(indices, tf.int64), position)
         self.gradient_norm.assign(norm)
         self.first_nonfinite.assign(
             tf.where(tf.reduce_any(bad), first, tf.constant(-1, tf.int64))
@@ -232,34 +214,26 @@ class AdamW(keras.optimizers.Optimizer):
         # Zeroes bad gradients without a branch, in which replicas cannot synchronize:
         # multiply_no_nan returns 0 for NaN times 0.
         scale = tf.where(tf.math.is_finite(norm), scale, 0.0)
-        gradients = [
-            tf.math.multiply_no_nan(g, tf.cast(scale, g.dtype)) for g in gradients
-        ]
+        gradients = [tf.math.multiply_no_nan(g, scale) for g in gradients]
         powers = [tf.zeros([]), tf.zeros([])]
         if self.bias_correction:
             step = tf.cast(self._iterations.value + 1, tf.float32)
             powers = [self.beta_1**step, self.beta_2**step]
         numbers = (*powers, self.beta_1, self.beta_2, self.epsilon)
-        learning_rate = tf.cast(self.learning_rate, tf.float32)
-
         # Shared tensors: one copy per variable was a third of the operations of a step,
         # which are traced and optimized before the first step.
-        @functools.cache
-        def scalars(dtype: tf.DType) -> list[tf.Tensor]:
-            return [tf.cast(number, dtype) for number in numbers]
+        scalars = [tf.cast(number, tf.float32) for number in numbers]
+        learning_rate = tf.cast(self.learning_rate, tf.float32)
 
         @functools.cache
-        def rates(factor: float, decay: float, dtype: tf.DType) -> list[tf.Tensor]:
-            rate = tf.cast(learning_rate * factor, dtype)
-            return [rate, rate * tf.cast(decay, dtype)]
+        def rates(factor: float, decay: float) -> list[tf.Tensor]:
+            rate = learning_rate * factor
+            return [rate, rate * decay]
 
         updates = []
-        for variable, gradient, index in zip(
-            variables, gradients, indices, strict=True
-        ):
-            dtype = variable.dtype
-            own = rates(self._factors[index], self._decays[index], dtype)
-            updates.append((variable, gradient, *own, *scalars(dtype)))
+        for variable, gradient, i in zip(variables, gradients, indices, strict=True):
+            own = rates(self._factors[i], self._decays[i])
+            updates.append((variable, gradient, *own, *scalars))
         # Mirrored variables are updated in the cross-replica context.
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._update_variables, tf.distribute.get_strategy(), updates
@@ -268,10 +242,8 @@ class AdamW(keras.optimizers.Optimizer):
     def _update_variables(
         self, strategy: tf.distribute.Strategy, updates: Sequence[tuple]
     ) -> None:
-        for variable, *numbers in updates:
-            strategy.extended.update(
-                variable, self._update_variable, args=numbers, group=False
-            )
+        for variable, *args in updates:
+            strategy.extended.update(variable, self._update_variable, args, group=False)
 
     def _update_variable(
         self,
@@ -299,20 +271,17 @@ class AdamW(keras.optimizers.Optimizer):
             beta1=beta1,
             beta2=beta2,
             epsilon=epsilon,
-            grad=tf.cast(gradient, variable.dtype),
+            grad=gradient,
         )
 
     def get_config(self) -> dict:
         # Not ``Serializable``: the attribute learning_rate is the current value, and
         # the patterns have another name.
         base = super().get_config()
+        own = ("beta_1", "beta_2", "epsilon", "bias_correction", "clip_norm")
         return {
             **{key: base[key] for key in ("name", "learning_rate", "weight_decay")},
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "bias_correction": self.bias_correction,
-            "clip_norm": self.clip_norm,
+            **{key: getattr(self, key) for key in own},
             "exclude_from_weight_decay": list(self._no_decay_patterns),
             "learning_rate_multipliers": dict(self.learning_rate_multipliers),
         }
@@ -323,8 +292,8 @@ class AdamW(keras.optimizers.Optimizer):
         groups = config.pop("clip_groups", None)
         if config.pop("clipping", "after_reduction") != "after_reduction" or groups:
             warnings.warn(
-                "the saved optimizer clipped replicas or groups of variables one by "
-                "one, which no longer exists: all gradients are clipped together.",
+                "the saved optimizer clipped gradients in parts; this version: all "
+                "gradients are clipped together.",
                 stacklevel=2,
             )
         optimizer = super().from_config(config, **kwargs)
@@ -333,10 +302,9 @@ class AdamW(keras.optimizers.Optimizer):
         return optimizer
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Loads the state; ignores the clip-group norms at the end of older files.
+        """Loads the state as Keras does, without the clip-group norms of older files.
 
-        Moments stay zero if the saved optimizer had none. As in Keras, the state of
-        other variables is skipped with a warning.
+        Moments stay zero if the saved optimizer had none.
         """
         # Keras's store has no iterator.
         stored = {name: store[name] for name in store.keys()}  # noqa: SIM118
@@ -358,11 +326,11 @@ def _by_path(multipliers: Mapping[str, float] | Sequence | None) -> dict[str, fl
         return dict(multipliers or {})
     factors = {}
     for variables, factor in multipliers:
-        for variable in variables:
-            if factors.setdefault(_path(variable), factor) != factor:
+        for path in map(_path, variables):
+            if factors.setdefault(path, factor) != factor:
                 raise UserError(
-                    f"{_path(variable)} is given the learning-rate multipliers "
-                    f"{factors[_path(variable)]} and {factor}; list it once."
+                    f"{path} is given the learning-rate multipliers {factors[path]} "
+                    f"and {factor}; list it once."
                 )
     return factors
 

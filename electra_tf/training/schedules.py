@@ -13,8 +13,6 @@ from electra_tf.layers.serialization import Serializable
 
 Schedule = Callable[[tf.Tensor | None], tf.Tensor | float]
 
-COMBINE = ("product", "sequential")
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class WarmupPolynomialDecay(
@@ -32,10 +30,7 @@ class WarmupPolynomialDecay(
     the decay starts after the warm-up, from the full ``learning_rate``. From
     ``total_steps`` on the rate is ``end_learning_rate``.
 
-    Steps are subtracted as integers, so float32 is exact below 2**24 steps.
-
-    Raises:
-        ValueError: if a number is out of range or ``combine`` is unknown.
+    Raises UserError if a number is out of range or ``combine`` is unknown.
 
     Examples:
         >>> rate = et.training.WarmupPolynomialDecay(1e-3, 100, warmup_steps=10)
@@ -54,10 +49,8 @@ class WarmupPolynomialDecay(
         combine: str = "product",
     ):
         super().__init__()
-        if combine not in COMBINE:
-            raise UserError(
-                f"combine is {combine!r}; allowed are {', '.join(COMBINE)}."
-            )
+        if combine not in ("product", "sequential"):
+            raise UserError(f"combine is {combine!r}; allowed are product, sequential.")
         # A sequential decay needs a step after the warm-up.
         is_sequential = combine == "sequential"
         least = warmup_steps + 1 if is_sequential else 1
@@ -66,17 +59,15 @@ class WarmupPolynomialDecay(
                 f"warmup_steps {warmup_steps} and total_steps {total_steps} must be at "
                 f"least 0 and {least}."
             )
-        self.learning_rate = learning_rate
-        self.total_steps = total_steps
-        self.warmup_steps = warmup_steps
-        self.power = power
-        self.end_learning_rate = end_learning_rate
-        self.combine = combine
+        self.learning_rate, self.end_learning_rate = learning_rate, end_learning_rate
+        self.total_steps, self.warmup_steps = total_steps, warmup_steps
+        self.power, self.combine = power, combine
         self._decay_start = warmup_steps if is_sequential else 0
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         step = tf.cast(step, tf.int64)
         length = self.total_steps - self._decay_start
+        # Steps are subtracted as integers, so float32 is exact.
         remaining = tf.clip_by_value(self.total_steps - step, 0, length)
         fraction = tf.cast(remaining, tf.float32) / float(length)
         span = self.learning_rate - self.end_learning_rate
@@ -93,11 +84,7 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
 
     ``start`` begins the schedule of ``WarmupPolynomialDecay`` and ``stop`` ends it.
     ``assign`` sets a constant rate, as ``optimizer.learning_rate = rate`` of ``AdamW``.
-
-    Args:
-        learning_rate: peak learning rate.
-        warmup_proportion: fraction of warm-up steps, rounded down to whole steps.
-        assigned: constant rate set by ``assign``, or None.
+    The number of warm-up steps, ``warmup_proportion`` of all, is rounded down.
 
     Examples:
         >>> rate = et.training.FitSchedule(1e-3)
@@ -124,11 +111,9 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
             keras.Variable(0, dtype="int64", trainable=False, name=name)
             for name in ("first_step", "total_steps", "warmup_steps")
         )
+        rate = -1.0 if assigned is None else assigned
         self._assigned = keras.Variable(
-            -1.0 if assigned is None else assigned,
-            dtype="float32",
-            trainable=False,
-            name="assigned",
+            rate, dtype="float32", trainable=False, name="assigned"
         )
 
     @property
@@ -138,17 +123,14 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
         return None if value < 0 else value
 
     def start(self, step: int, total_steps: int) -> None:
-        """Starts a schedule of ``total_steps`` at ``step``."""
         self._first.assign(step)
         self._total.assign(total_steps)
         self._warmup.assign(int(self.warmup_proportion * total_steps))
 
     def stop(self) -> None:
-        """Ends the schedule; the rate is constant."""
         self._total.assign(0)
 
     def assign(self, learning_rate: float) -> None:
-        """Sets a constant rate."""
         if not learning_rate >= 0:
             raise UserError(f"learning_rate is {learning_rate}; give 0 or more.")
         self._assigned.assign(learning_rate)
@@ -176,18 +158,16 @@ class LinearChange(Serializable, keras.optimizers.schedules.LearningRateSchedule
     Begins after ``begin`` >= 0 updates and takes ``steps`` >= 1 updates.
 
     Examples:
-        >>> from electra_tf import pretraining
-        >>> change = pretraining.LinearChange(1.0, 0.0, steps=10, begin=5)
-        >>> [float(change(tf.constant(step))) for step in (0, 5, 10, 20)]
-        [1.0, 1.0, 0.5, 0.0]
+        >>> from electra_tf.pretraining import LinearChange
+        >>> [float(LinearChange(1.0, 0.0, steps=10)(step)) for step in (0, 5, 20)]
+        [1.0, 0.5, 0.0]
     """
 
     def __init__(self, start: float, end: float, steps: int, begin: int = 0):
         super().__init__()
         if steps < 1 or begin < 0:
             raise ValueError(
-                f"steps must be at least 1 and begin at least 0, got {steps} and "
-                f"{begin}."
+                f"steps must be at least 1, begin at least 0; got {steps} and {begin}."
             )
         self.start, self.end, self.steps, self.begin = start, end, steps, begin
 
@@ -204,9 +184,8 @@ class ExponentialDecay(Serializable, keras.optimizers.schedules.LearningRateSche
     with u the trained fraction: ``time_constant`` > 0 is tau * the number of updates.
 
     Examples:
-        >>> from electra_tf import pretraining
-        >>> decay = pretraining.ExponentialDecay(2.0, 1.0, time_constant=100.0)
-        >>> round(float(decay(tf.constant(100))), 3)
+        >>> from electra_tf.pretraining import ExponentialDecay
+        >>> round(float(ExponentialDecay(2.0, 1.0, time_constant=100.0)(100)), 3)
         1.368
     """
 

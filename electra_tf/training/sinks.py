@@ -31,10 +31,7 @@ class Panel(NamedTuple):
 
 
 class MetricCard(NamedTuple):
-    """Display settings of one metric.
-
-    Without a column, a format or a panel, that display omits the metric.
-    """
+    """Display of one metric; an empty setting omits it there."""
 
     name: str
     column: str = ""  # Format string in the console, such as "gen {:.3f}".
@@ -52,53 +49,44 @@ _PREDICTION = Panel("Prediction loss", "nats per token")
 _TOKENS = Panel("Predicted tokens", "%", scale=100)
 _SENTENCE_LOSS = Panel("Sentence loss", "nats per row")
 _SENTENCES = Panel("Sentence level", "%", scale=100)
-_PERCENT, _DIGITS = "{:.2%}", "{:.4f}"
+_RATE = Panel("Learning rate", "per update")
+_NORM = Panel("Gradient norm", "before clipping", is_log=True)
+_PERCENT, _FIXED = "{:.2%}", "{:.4f}"
 _UNIGRAM, _COMMON = "unigram frequencies", "most common token"
+_MAJORITY, _KEPT = "majority class", "keep or unigram"
 
 # In the order of display.
 _CARDS = (
     MetricCard("loss", "loss {:.3f}", panel=Panel("Total loss", "nats, weighted sum")),
-    MetricCard("generator_loss", "gen {:.3f}", _DIGITS, _LIKELIHOOD, _UNIGRAM),
+    MetricCard("generator_loss", "gen {:.3f}", _FIXED, _LIKELIHOOD, _UNIGRAM),
     MetricCard("generator_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
     MetricCard("sampled_accuracy", panel=_ACCURACY),
     MetricCard("replaced_fraction", "replaced {:.1%}", _PERCENT, _REPLACED),
     MetricCard("replaced_masked_fraction"),
     MetricCard("replaced_replaceable_fraction"),
-    MetricCard("discriminator_loss", "disc {:.4f}", _DIGITS, _LOSS, "base rate"),
-    MetricCard("replaceable_loss", "", _DIGITS, _LOSS, "base rate"),
-    MetricCard("discriminator_accuracy", "", _PERCENT, None, "majority class"),
+    MetricCard("discriminator_loss", "disc {:.4f}", _FIXED, _LOSS, "base rate"),
+    MetricCard("replaceable_loss", "", _FIXED, _LOSS, "base rate"),
+    MetricCard("discriminator_accuracy", "", _PERCENT, None, _MAJORITY),
     MetricCard("discriminator_precision", "prec {:.1%}", _PERCENT, _QUALITY),
     MetricCard("discriminator_recall", "rec {:.1%}", _PERCENT, _QUALITY),
-    MetricCard("discriminator_auc", "auc {:.3f}", _DIGITS, _QUALITY, "chance"),
-    MetricCard(
-        "replaceable_auc", "replaceable auc {:.3f}", _DIGITS, _QUALITY, "chance"
-    ),
-    MetricCard(
-        "prediction_loss", "pred {:.4f}", _DIGITS, _PREDICTION, "keep or unigram"
-    ),
+    MetricCard("discriminator_auc", "auc {:.3f}", _FIXED, _QUALITY, "chance"),
+    MetricCard("replaceable_auc", "replaceable auc {:.3f}", _FIXED, _QUALITY, "chance"),
+    MetricCard("prediction_loss", "pred {:.4f}", _FIXED, _PREDICTION, _KEPT),
     MetricCard("prediction_accuracy", "right {:.1%}", _PERCENT, _TOKENS, "keep all"),
     MetricCard("corrected_accuracy", "corrected {:.1%}", _PERCENT, _TOKENS, "keep all"),
-    MetricCard("copy_auc", "auc {:.3f}", _DIGITS, _TOKENS, "chance"),
-    MetricCard("masked_lm_loss", "mlm {:.3f}", _DIGITS, _LIKELIHOOD, _UNIGRAM),
+    MetricCard("copy_auc", "auc {:.3f}", _FIXED, _TOKENS, "chance"),
+    MetricCard("masked_lm_loss", "mlm {:.3f}", _FIXED, _LIKELIHOOD, _UNIGRAM),
     MetricCard("masked_lm_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
-    MetricCard("sentence_loss", "sent {:.3f}", _DIGITS, _SENTENCE_LOSS, "base rate"),
-    MetricCard(
-        "sentence_accuracy", "sent acc {:.1%}", _PERCENT, _SENTENCES, "majority class"
-    ),
+    MetricCard("sentence_loss", "sent {:.3f}", _FIXED, _SENTENCE_LOSS, "base rate"),
+    MetricCard("sentence_accuracy", "sent acc {:.1%}", _PERCENT, _SENTENCES, _MAJORITY),
     MetricCard("corrupted_fraction", panel=_SENTENCES),
     *(
         MetricCard(name, f"{name} {{:.3f}}", panel=Panel(name, ""))
         for name in ("adversarial_weight", "reward", "reward_baseline", "temperature")
     ),
     # ``StepLogger`` adds these to every run.
-    MetricCard(
-        "learning_rate", "lr {:.2e}", panel=Panel("Learning rate", "per update")
-    ),
-    MetricCard(
-        "gradient_norm",
-        "grad {:.2f}",
-        panel=Panel("Gradient norm", "before clipping", is_log=True),
-    ),
+    MetricCard("learning_rate", "lr {:.2e}", panel=_RATE),
+    MetricCard("gradient_norm", "grad {:.2f}", panel=_NORM),
     MetricCard("tokens_per_second", panel=Panel("Speed", "tokens/s")),
     MetricCard("steps_per_second"),
 )
@@ -108,7 +96,7 @@ def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
     """Returns the cards of all known metrics, then default cards of other ``names``."""
     known = {card.name for card in _CARDS}
     others = [
-        MetricCard(name, f"{name} {{:.4f}}", _DIGITS, Panel(name, ""))
+        MetricCard(name, f"{name} {{:.4f}}", _FIXED, Panel(name, ""))
         for name in dict.fromkeys(names)
         if name not in known
     ]
@@ -118,14 +106,13 @@ def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
 class Progress:
     """Console progress bar with the metrics of the last window.
 
-    The remaining time includes evaluations and checkpoints, but not the first
-    execution, which compiles. ``cards`` selects and orders the metrics. The first and
-    the last window are always written.
+    ``cards`` selects and orders the metrics. The first and the last window are always
+    written.
     """
 
     def __init__(
         self,
-        total_steps: int,
+        total: int,
         *,
         cards: Iterable[MetricCard],
         first_step: int = 0,
@@ -133,41 +120,33 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._cards = [card for card in cards if card.column]
-        self._progress = cli.Progress(
-            total_steps, done=first_step, stream=stream, clock=clock
-        )
+        self._bar = cli.Progress(total, done=first_step, stream=stream, clock=clock)
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
-        """Shows training metrics in the bar and held-out metrics on a line above."""
         if any(name.startswith(EVAL_PREFIX) for name in values):
             held_out = {n.removeprefix(EVAL_PREFIX): v for n, v in values.items()}
-            self._progress.say(f"step {step:,}: held out  {self._columns(held_out)}")
+            self._bar.say(f"step {step:,}: held out  {self._columns(held_out)}")
             return
         speed = values.get("tokens_per_second")
         parts = [f"{speed:,.0f} tok/s"] if speed else []
-        self._progress.update(step, "  ".join([*parts, self._columns(values)]))
+        self._bar.update(step, "  ".join([*parts, self._columns(values)]))
 
     def tick(self, step: int) -> None:
-        self._progress.move(step)
+        self._bar.move(step)
 
     def finish(self) -> None:
-        """Shows the last window and ends the line."""
-        self._progress.close()
+        self._bar.close()
 
     def _columns(self, values: Mapping[str, float]) -> str:
-        return "  ".join(
-            card.column.format(values[card.name])
-            for card in self._cards
-            if card.name in values
-        )
+        shown = (card for card in self._cards if card.name in values)
+        return "  ".join(card.column.format(values[card.name]) for card in shown)
 
 
 class MetricsLog:
     """Appends metrics as JSON lines with ``step`` and ``time`` (seconds since 1970).
 
     Opening the file drops a truncated line, and the steps after ``first_step``, because
-    a resumed run repeats them. Values that are not finite become null. Creates the
-    folder.
+    a resumed run repeats them.
     """
 
     def __init__(self, path: str | os.PathLike, *, first_step: int = 0):

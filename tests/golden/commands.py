@@ -9,7 +9,6 @@ import subprocess
 import sys
 import typing
 
-from electra_tf import cli
 from electra_tf.__main__ import COMMANDS, main
 from electra_tf.config import fields
 from tests import ROOT
@@ -53,8 +52,8 @@ def options(name):
     """Returns option -> default and choices of a command, as plain values."""
     found = {}
     config = pkgutil.resolve_name(COMMANDS[SCRIPTS.get(name, name)].config)
-    for leaf, hint in cli._leaves(config):
-        flag = fields.flag_name(leaf)
+    for _, leaf in fields.fields(config):
+        flag, hint = fields.flag_name(leaf), fields.kinds(config)[leaf.name]
         names = [n for n in typing.get_args(hint) if isinstance(n, str)]
         choices = sorted(leaf.metadata["choices"] or names) or None
         found[f"--{flag}"] = {"default": leaf.default, "choices": choices}

@@ -294,6 +294,7 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
         "    def __init__(self, where): super().__init__()\n"
         "def make(): return keras.callbacks.CSVLogger('log.csv')\n"
         "def number(): return 3\n"
+        "class NotOne: pass\n"
     )
     names = ["keras.callbacks:TerminateOnNaN", "mine_to_watch:Watch"]
     makers = cb.named_callbacks([*names, "mine_to_watch:make"])
@@ -304,6 +305,7 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     for name, message in {
         "..:X": "cannot be imported",
         "mine_to_watch:None_such": "cannot be imported",
+        "mine_to_watch:NotOne": "is not a Keras callback",
         "mine_to_watch:Wants": "missing .*'where'.* Name a function",
     }.items():
         with pytest.raises(UserError, match=f"--callback={re.escape(name)}.*{message}"):

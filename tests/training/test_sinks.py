@@ -8,19 +8,8 @@ import tensorflow as tf
 from electra_tf.training import sinks
 from electra_tf.training.sinks import metric_cards
 
-WINDOW = {
-    "loss": 25.11,
-    "generator_loss": 7.134,
-    "generator_accuracy": 0.032,
-    "replaced_fraction": 0.131,
-    "discriminator_loss": 0.3594,
-    "discriminator_precision": 0.759,
-    "discriminator_recall": 0.048,
-    "discriminator_auc": 0.682,
-    "learning_rate": 4.9e-4,
-    "gradient_norm": 1.834,
-    "tokens_per_second": 4830.2,
-}
+NAMES = ("loss", "generator_loss", "generator_accuracy", "replaced_fraction")
+WINDOW = dict.fromkeys((*NAMES, "discriminator_loss", "learning_rate"), 0.5)
 
 
 class Terminal(io.StringIO):
@@ -33,19 +22,6 @@ def make_progress(stream, total=100, **kwargs):
     clock = [1000.0]
     kwargs = {"cards": metric_cards(), "clock": lambda: clock[0], **kwargs}
     return sinks.Progress(total, stream=stream, **kwargs), clock
-
-
-def test_plain_line_has_everything():
-    stream = io.StringIO()
-    progress, clock = make_progress(stream)
-    progress.tick(10)
-    clock[0] += 50.0
-    progress(20, WINDOW)
-    assert stream.getvalue() == (
-        "20/100 20.0%  eta 06:40   5.00s/step  4,830 tok/s  "
-        "loss 25.110  gen 7.134  acc 3.2%  replaced 13.1%  disc 0.3594  prec 75.9%  "
-        "rec 4.8%  auc 0.682  lr 4.90e-04  grad 1.83\n"
-    )
 
 
 def test_plain_lines_are_rare_but_first_and_last_are_written():
