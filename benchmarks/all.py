@@ -19,19 +19,14 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
 BEGIN = "<!-- written by benchmarks/all.py -->"
 END = "<!-- end of what benchmarks/all.py writes -->"
-# Scripts in the order of the page, with their headings.
+# Headings and sizes of the scripts, in the order of the page.
 SCRIPTS = {
-    "step": "Training step",
-    "records": "Raw text to records",
-    "finetuning": "Fine-tuning",
-    "serving": "Serving",
-    "startup": "Start-up and fixed costs",
-    "growth": "Growth",
-}
-# Arguments of each run of a script, by default a single run without arguments.
-RUNS = {
-    "step": ["--size=tiny", "--size=mini", "--size=small"],
-    "serving": ["--size=mini", "--size=small"],
+    "step": ("Training step", ("tiny", "mini", "small")),
+    "records": ("Raw text to records", ()),
+    "finetuning": ("Fine-tuning", ()),
+    "serving": ("Serving", ("mini", "small")),
+    "startup": ("Start-up and fixed costs", ()),
+    "growth": ("Growth", ()),
 }
 
 
@@ -43,7 +38,7 @@ def number(value):
 def table(name, results):
     """Formats the rows of all runs of a script as Markdown."""
     commands = [f"    {result['command']}" for result in results]
-    lines = [f"### {SCRIPTS[name]}", "", *commands, ""]
+    lines = [f"### {SCRIPTS[name][0]}", "", *commands, ""]
     rows = [row for result in results for row in result["rows"]]
     if not any("ratio" in row for row in rows):
         return "\n".join(lines + _by_unit(rows))
@@ -75,30 +70,18 @@ def _by_unit(rows):
         if units != list(by_unit):
             units = list(by_unit)
             lines += [""] if lines else []
-            lines += [
-                f"| what | {' | '.join(units)} |",
-                "|---" * len(by_unit) + "|---|",
-            ]
+            lines += [f"| what | {' | '.join(units)} |", "|---" * len(units) + "|---|"]
         lines.append(f"| {what} | {' | '.join(by_unit.values())} |")
     return lines
 
 
-def _results(name):
-    """Returns the results of a script's runs, in the order of ``RUNS``."""
-    paths = harness.RESULTS.glob(f"{name}*.json")
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    order = RUNS.get(name, [])
-
-    def place(result):
-        flags = result["command"].partition(".py ")[2]
-        return order.index(flags) if flags in order else len(order)
-
-    return sorted(results, key=place)
-
-
 def collect():
     """Writes the tables of all results into the page."""
-    by_name = {name: _results(name) for name in SCRIPTS}
+    by_name = {}
+    for name, (_, sizes) in SCRIPTS.items():
+        files = [f"{name}-{size}.json" for size in sizes] or [f"{name}.json"]
+        paths = filter(Path.exists, (harness.RESULTS / file for file in files))
+        by_name[name] = [json.loads(path.read_text("utf-8")) for path in paths]
     results = [result for found in by_name.values() for result in found]
     machines = {
         f"{r['hardware']['cores']} cores of {r['hardware']['processor']} "
@@ -116,13 +99,12 @@ def collect():
 
 
 def main():
-    parser = harness.parser(__doc__)
+    parser = harness.parser(__doc__, output=False)
     parser.add_argument("--only", help="comma-separated names of scripts")
     parser.add_argument("--collect", action="store_true", help="only the tables")
     arguments = parser.parse_args()
-    names = arguments.only.split(",") if arguments.only else list(SCRIPTS)
-    unknown = sorted(set(names) - set(SCRIPTS))
-    if unknown:
+    names = arguments.only.split(",") if arguments.only else [*SCRIPTS]
+    if unknown := sorted({*names} - {*SCRIPTS}):
         parser.error(
             f"--only={','.join(unknown)}: the scripts are {', '.join(SCRIPTS)}"
         )
@@ -130,10 +112,10 @@ def main():
     for name in [] if arguments.collect else names:
         print(f"== {name}", file=sys.stderr)
         # In fresh processes, without the threads and caches of earlier peers.
-        for flag in RUNS.get(name, [None]):
-            command = [str(HERE / f"{name}.py"), *filter(None, [flag])]
+        for flags in [[f"--size={size}"] for size in SCRIPTS[name][1]] or [[]]:
+            command = [str(HERE / f"{name}.py"), *flags]
             if subprocess.run([sys.executable, *command], check=False).returncode:
-                failed.append(f"{name} {flag or ''}".strip())
+                failed.append(" ".join([name, *flags]))
     collect()
     if failed:
         sys.exit(f"error: these benchmarks failed: {', '.join(failed)}")

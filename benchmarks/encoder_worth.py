@@ -11,8 +11,6 @@ runs are kept. DATA has the folders glue/, sick/, tagging/ and
 squad/.
 """
 
-import argparse
-import csv
 import json
 import math
 import subprocess
@@ -27,16 +25,16 @@ import scipy.sparse
 import scipy.stats
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.metrics import matthews_corrcoef
+from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from electra_tf.comparison.statistics import paired_difference
 
-ROOT = Path(__file__).parent.parent
 COLUMNS = ("pretrained", "random")
 # The same for both columns: suits encoders that were pretrained without dropout.
 FLAGS = (
-    f"--flagfile={ROOT}/configs/recipes/no_dropout.cfg --mixed_precision=bfloat16 "
-    "--noexport_saved_model --search=learning_rate=2e-4/6e-4 --search_trials=2"
+    f"--flagfile={harness.ROOT}/configs/recipes/no_dropout.cfg "
+    "--mixed_precision=bfloat16 --noexport_saved_model "
+    "--search=learning_rate=2e-4/6e-4 --search_trials=2"
 )
 
 
@@ -51,24 +49,21 @@ class Task(NamedTuple):
     files: tuple[str, str] = ("", "")
     text: tuple[int, ...] = ()
     label: int = 0
-    header: bool = True
+    header: int | None = 0
 
 
-def glue(name, folder, flags, score, text, label, header=True):
+def glue(name, folder, flags, score, text, label, header=0):
     files = f"glue/{folder}/train.tsv", f"glue/{folder}/dev.tsv"
-    shared = f"{ROOT}/configs/tasks/{name}.cfg --data_dir={{d}}/glue/{folder}"
+    shared = f"{harness.ROOT}/configs/tasks/{name}.cfg --data_dir={{d}}/glue/{folder}"
     flags = f"--flagfile={shared} {flags} --pooling=mean --head_init=probe"
     return Task(flags, score, files, text, label, header)
 
 
 def tags(name, folder, train, dev, flags, score):
-    files = (
-        f"--train={{d}}/tagging/{folder}/{train} --eval={{d}}/tagging/{folder}/{dev}"
-    )
-    flags = (
-        f"--flagfile={ROOT}/configs/tasks/{name}.cfg {files} --head_init=probe {flags}"
-    )
-    return Task(flags, score)
+    folder = f"{{d}}/tagging/{folder}"
+    shared = f"--flagfile={harness.ROOT}/configs/tasks/{name}.cfg --head_init=probe"
+    files = f"--train={folder}/{train} --eval={folder}/{dev}"
+    return Task(f"{shared} {files} {flags}", score)
 
 
 SICK = "sick/train.tsv", "sick/test.tsv"
@@ -93,7 +88,7 @@ TASKS = {
         *("--epochs=3 --max_seq_length=128", "F1"),
     ),
     "CoLA": glue(
-        *("cola", "CoLA", "--epochs=3 --max_seq_length=64", "Matthews", (3,), 1, False)
+        *("cola", "CoLA", "--epochs=3 --max_seq_length=64", "Matthews", (3,), 1, None)
     ),
     "MRPC": glue(
         *("mrpc", "MRPC", "--epochs=4 --nopair_doubling", "accuracy", (3, 4), 0)
@@ -107,7 +102,7 @@ TASKS = {
         *("sst", "SST-2", "--epochs=1 --max_seq_length=64", "accuracy", (0,), 1)
     ),
     "QA": Task(
-        f"--flagfile={ROOT}/configs/tasks/squad1.cfg --train={SHIFTS},"
+        f"--flagfile={harness.ROOT}/configs/tasks/squad1.cfg --train={SHIFTS},"
         "{d}/squad/squadshifts-reddit_v1.0.json --eval={d}/squad/dev-v1.1.rebuilt.json "
         "--epochs=1 --max_seq_length=128 --doc_stride=64 --max_query_length=32",
         "F1",
@@ -119,8 +114,8 @@ def scores(folder, task, data, flags):
     """Returns the main scores of the seeds and of the baseline; keeps the run."""
     results = folder / "results.json"
     if not results.exists():
-        command = [sys.executable, str(ROOT / "run_finetuning.py"), *FLAGS.split()]
-        command += [*task.flags.format(d=data).split(), *flags]
+        command = [sys.executable, str(harness.ROOT / "run_finetuning.py")]
+        command += [*FLAGS.split(), *task.flags.format(d=data).split(), *flags]
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder.with_suffix(".log"), "w") as log:
             command += [f"--output_dir={folder}"]
@@ -134,14 +129,6 @@ def scores(folder, task, data, flags):
     return [seed["scores"][split][metric] for seed in report["seeds"]], baseline
 
 
-def columns(task, path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-    rows = rows[task.header :]
-    texts = [tuple(row[n] for n in task.text) for row in rows]
-    return texts, [row[task.label] for row in rows]
-
-
 def tfidf(task, data):
     """Returns the score of TF-IDF and a linear model; None without sentences.
 
@@ -149,12 +136,14 @@ def tfidf(task, data):
     """
     if not task.text:
         return None
-    (texts, labels), (asked, answers) = (columns(task, data / x) for x in task.files)
+    options = {"header": task.header, "dtype": str}
+    train, test = (harness.read_tsv(data / path, **options) for path in task.files)
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-    words.fit([one for row in texts for one in row])
+    words.fit(train.iloc[:, list(task.text)].to_numpy().ravel())
+    labels, answers = (table.iloc[:, task.label] for table in (train, test))
 
-    def features(rows):
-        sides = [words.transform(column) for column in zip(*rows, strict=True)]
+    def features(table):
+        sides = [words.transform(table.iloc[:, column]) for column in task.text]
         if len(sides) == 1:
             return sides[0]
         shared = sides[0].multiply(sides[1])
@@ -163,14 +152,12 @@ def tfidf(task, data):
 
     if task.score == "Spearman":
         model = RidgeCV(alphas=np.logspace(-2, 2, 9))
-        model.fit(features(texts), np.array(labels, float))
-        guesses = model.predict(features(asked))
-        return 100 * scipy.stats.spearmanr(guesses, np.array(answers, float)).statistic
-    model = LogisticRegression(C=10, max_iter=2000).fit(features(texts), labels)
-    guesses = model.predict(features(asked))
-    if task.score == "Matthews":
-        return 100 * matthews_corrcoef(answers, guesses)
-    return 100 * float(np.mean(guesses == np.array(answers)))
+        model.fit(features(train), labels.astype(float))
+        guesses = model.predict(features(test))
+        return 100 * scipy.stats.spearmanr(guesses, answers.astype(float)).statistic
+    model = LogisticRegression(C=10, max_iter=2000).fit(features(train), labels)
+    metric = matthews_corrcoef if task.score == "Matthews" else accuracy_score
+    return 100 * float(metric(answers, model.predict(features(test))))
 
 
 def spread(values):
@@ -180,16 +167,20 @@ def spread(values):
 
 def picture(path, tasks):
     """Draws the scores of `mini` and of the three baselines, a row per task."""
-    marks = {"pretrained": "o", "random": "x", "tfidf": "s", "baseline": "|"}
-    names = ("mini", "random weights", "TF-IDF", "majority")
+    # Marks and names of the columns. Hollow marks: scores that are level stay visible.
+    hollow = {"fillstyle": "none", "markeredgewidth": 1.5}
+    columns = {
+        "pretrained": {"marker": "o", "label": "mini"},
+        "random": {"marker": "x", "label": "random weights", **hollow},
+        "tfidf": {"marker": "s", "label": "TF-IDF", **hollow},
+        "baseline": {"marker": "|", "label": "majority", **hollow},
+    }
     figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
     rows = range(len(tasks))
-    for (column, mark), name in zip(marks.items(), names, strict=True):
+    for column, look in columns.items():
         given = [task[column] for task in tasks]
         values = [math.nan if x is None else np.mean(x) for x in given]
-        # Hollow marks: scores that are level stay visible.
-        look = {"fillstyle": "none", "markeredgewidth": 1.5} if mark != "o" else {}
-        axes.plot(values, rows, mark, label=name, markersize=7, **look)
+        axes.plot(values, rows, linestyle="none", markersize=7, **look)
     axes.set_yticks(rows, [f"{task['task']} ({task['score']})" for task in tasks])
     axes.set(xlim=(-2, 100), xlabel="score in %, mean of the seeds; right is better")
     axes.invert_yaxis()
@@ -200,15 +191,12 @@ def picture(path, tasks):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/worth"))
     parser.add_argument("--encoder", default="mini", help="as of run_finetuning.py")
     parser.add_argument("--tasks", default=",".join(TASKS), help="some of them")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", type=Path, help="JSON file to write")
     parser.add_argument("--picture", type=Path, help="picture to write")
     given = parser.parse_args()
     found = []

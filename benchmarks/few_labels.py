@@ -39,9 +39,9 @@ GRIDS = {
 
 
 def _glue(folder, columns, header):
-    options = {"dtype": object, "delimiter": "\t", "comments": None}
-    options |= {"usecols": columns, "skiprows": header, "encoding": "utf-8"}
-    return [np.loadtxt(folder / f"{s}.tsv", **options) for s in ("train", "dev")]
+    paths = (folder / f"{split}.tsv" for split in ("train", "dev"))
+    parts = (harness.read_tsv(path, header=header, dtype=object) for path in paths)
+    return [part.iloc[:, columns].to_numpy() for part in parts]
 
 
 def _topics(path):
@@ -61,8 +61,8 @@ def _topics(path):
 def tables(data, eval_rows):
     """Returns rows (text, label) to draw, to choose settings with and to score."""
     parts = {
-        "SST-2": _glue(data / "glue" / "SST-2", (0, 1), 1),
-        "CoLA": _glue(data / "glue" / "CoLA", (3, 1), 0),
+        "SST-2": _glue(data / "glue" / "SST-2", [0, 1], 0),
+        "CoLA": _glue(data / "glue" / "CoLA", [3, 1], None),
         "topic": _topics(data / "squad" / "dev-v1.1.rebuilt.json"),
     }
     splits = {}
@@ -155,20 +155,30 @@ class Cells:
         return grid[np.argmax(scores)]
 
 
-def main(data, cells, methods, draws, eval_rows, threads, output):
+def main():
     """Scores all cells, and prints and writes the means over the draws."""
+    parser = harness.parser(__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data")
+    parser.add_argument("--cells", type=Path, default=Path("runs/few_labels.jsonl"))
+    parser.add_argument("--methods", nargs="+", default=[*GRIDS], help="with TF-IDF")
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--eval_rows", type=int, default=300, help="of each table")
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
-    kept = Cells(cells, tables(data, eval_rows))
-    order = [*itertools.product(range(1, draws + 1), methods, kept.tables, SHOTS)]
+    tf.config.threading.set_intra_op_parallelism_threads(given.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(given.threads)
+    kept = Cells(given.cells, tables(given.data, given.eval_rows))
+    draws = range(1, given.draws + 1)
+    order = [*itertools.product(draws, given.methods, kept.tables, SHOTS)]
     rows, scores = [], {}
     for number, method, task, shots in tqdm(order, unit="cell"):
         value = kept.get(task, shots, method, kept.best(method, shots), number)
         scores.setdefault((method, task, shots), []).append(value)
     for (method, task, shots), values in scores.items():
-        half = scipy.stats.t.ppf(0.975, draws - 1) * scipy.stats.sem(values)
+        half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
         gap = paired_difference(values, scores["TF-IDF", task, shots])
         row = {
             "what": f"{task}, {shots} per class, {method}",
@@ -182,16 +192,8 @@ def main(data, cells, methods, draws, eval_rows, threads, output):
         rows.append(row)
         gain = f"{gap.mean:+.2f} to TF-IDF (p {gap.p_t:.2g})"
         print(f"{row['what']:32} ± {half:.2f}, {gain}")
-    harness.report("few_labels", rows, output)
+    harness.report("few_labels", rows, given.output)
 
 
 if __name__ == "__main__":
-    made = harness.parser(__doc__)
-    made.add_argument("--data", type=Path, required=True, help="folder of the data")
-    made.add_argument("--cells", type=Path, default=Path("runs/few_labels.jsonl"))
-    made.add_argument("--methods", nargs="+", default=[*GRIDS], help="with TF-IDF")
-    made.add_argument("--draws", type=int, default=10)
-    made.add_argument("--eval_rows", type=int, default=300, help="of each table")
-    made.add_argument("--threads", type=int, default=1)
-    made.add_argument("--output", type=Path, help="JSON file to write")
-    harness.run(main, made)
+    main()

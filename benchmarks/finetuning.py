@@ -11,8 +11,6 @@ length. Ours pads a batch to one of five lengths, the peer to its longest row. C
 and tracing are not counted (``benchmarks/startup.py`` measures them).
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -87,16 +85,12 @@ def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
     ids = tokenizer(strings, truncation=True, max_length=MAX_LENGTH)["input_ids"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
-
-    def batches():
-        """Groups rows of similar length in our order."""
-        order = TrainingOrder(np.array(list(map(len, ids))), BATCH, (MAX_LENGTH,))
-        for rows, _ in order.batches(0, STEPS):
-            yield rows
+    # Groups rows of similar length in our order.
+    order = TrainingOrder(np.array(list(map(len, ids))), BATCH, (MAX_LENGTH,))
 
     def train() -> float:
         began = time.process_time()
-        for rows in batches():
+        for rows, _ in order.batches(0, STEPS):
             batch = tokenizer.pad(
                 {"input_ids": [ids[row] for row in rows]}, return_tensors="pt"
             )
@@ -114,27 +108,21 @@ def peer(vocabulary, strings: list[str], precision: str) -> Callable[[], float]:
 
 def main() -> None:
     parser = harness.arguments(__doc__, rounds=3)
-    parser.add_argument(
-        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
-    )
+    precisions = ("bfloat16", "float32")
+    parser.add_argument("--precision", choices=precisions, default="bfloat16")
     arguments = harness.with_threads(parser)
     vocabulary, strings = texts.vocabulary(), texts.sentences(COUNT)
-    policy = {"bfloat16": "mixed_bfloat16", "float32": "float32"}[arguments.precision]
+    precision = arguments.precision
+    policy = {"bfloat16": "mixed_bfloat16", "float32": "float32"}[precision]
     sides = {
         OURS: ours(vocabulary, strings, policy),
-        PEER: peer(vocabulary, strings, arguments.precision),
+        PEER: peer(vocabulary, strings, precision),
     }
     for train in sides.values():
         train()  # Compiles or warms up every length.
     figures = harness.interleave(sides, arguments.rounds)
-    row = harness.row(
-        f"fine-tuning, {arguments.precision}",
-        figures,
-        ours=OURS,
-        peer=PEER,
-        unit="examples/s of CPU time",
-        bar=1.5,
-    )
+    about = {"ours": OURS, "peer": PEER, "unit": "examples/s of CPU time", "bar": 1.5}
+    row = harness.row(f"fine-tuning, {precision}", figures, **about)
     harness.report("finetuning", [row], arguments.output, threads=arguments.threads)
 
 

@@ -8,82 +8,66 @@ The step is the same as in ``step.py``: bfloat16, dropout 0.1, a check of every 
 The framework's allocator reports the peak memory.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
-import argparse
 import dataclasses
 import json
 import statistics
+import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import harness
 import step as training_step
 
 
-def ours(size, arguments: argparse.Namespace) -> Callable[[], dict]:
-    """Returns a function that runs one step and returns its logs."""
+def ours(size, options):
+    """Returns our step, and a function for the device's name and peak memory."""
     import keras
     import tensorflow as tf
 
-    for device in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(device, True)
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        sys.exit("error: no GPU.")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
     keras.utils.set_random_seed(1)
-    config = training_step.config_of(size, arguments.precision)
-    return training_step.build_step(config, size)
+
+    def device() -> dict:
+        experimental = tf.config.experimental
+        return {
+            "device": experimental.get_device_details(gpus[0])["device_name"],
+            "peak_bytes": experimental.get_memory_info("GPU:0")["peak"],
+        }
+
+    return training_step.ours(size, options.precision), device
 
 
-def peer(size, arguments: argparse.Namespace) -> Callable[[], None]:
-    """Returns the step in PyTorch on the GPU, with autocast."""
+def peer(size, options):
+    """Returns the same in PyTorch, with autocast."""
     import torch
 
     torch.set_float32_matmul_precision("high")
-    mode = "float32" if arguments.precision == "float32" else "autocast"
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return training_step.peer(size, mode, device, arguments.compile)
+    mode = "float32" if options.precision == "float32" else "autocast"
+
+    def device() -> dict:
+        peak = torch.cuda.max_memory_allocated()
+        return {"device": torch.cuda.get_device_name(), "peak_bytes": peak}
+
+    return training_step.peer(size, mode, "cuda", options.compile), device
 
 
-def peak_bytes(side: str) -> int | None:
-    """Returns the framework's peak GPU memory; None without a GPU."""
-    if side == "pytorch":
-        import torch
-
-        return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
-    import tensorflow as tf
-
-    if not tf.config.list_physical_devices("GPU"):
-        return None
-    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-
-
-def device_name(side: str) -> str:
-    """Returns the name of the GPU, or "CPU"."""
-    if side == "pytorch":
-        import torch
-
-        return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    import tensorflow as tf
-
-    for device in tf.config.list_physical_devices("GPU"):
-        return tf.config.experimental.get_device_details(device)["device_name"]
-    return "CPU"
-
-
-def speed(size, arguments: argparse.Namespace) -> dict:
-    """Returns tokens and FLOPs per second in rounds of ten steps, after a warm-up."""
+def speed(size, options) -> dict:
+    """Returns tokens per second in rounds of ten steps, after a warm-up, and memory."""
     began = time.perf_counter()
-    step = (ours if arguments.side == "ours" else peer)(size, arguments)
+    step, device = (ours if options.side == "ours" else peer)(size, options)
     step()
     first = time.perf_counter() - began
     seconds = []
-    for _ in range(arguments.warmup):
+    for _ in range(options.warmup):
         step()
-    for _ in range(arguments.steps // 10):
+    for _ in range(options.steps // 10):
         began = time.perf_counter()
         for _ in range(10):
             step()
@@ -94,7 +78,7 @@ def speed(size, arguments: argparse.Namespace) -> dict:
         "step_seconds_range": [min(seconds), max(seconds)],
         "tokens_per_second": tokens / each,
         "first_step_seconds": first,
-        "peak_bytes": peak_bytes(arguments.side),
+        **device(),
     }
 
 
@@ -105,25 +89,20 @@ def main() -> None:
     parser.add_argument("--size", choices=training_step.SIZES, default="small")
     parser.add_argument("--rows", type=int, help="rows of a batch")
     parser.add_argument("--length", type=int, help="tokens of a row")
-    parser.add_argument(
-        "--precision", choices=("bfloat16", "float32"), default="bfloat16"
-    )
+    precisions = ("bfloat16", "float32")
+    parser.add_argument("--precision", choices=precisions, default="bfloat16")
     parser.add_argument("--compile", action="store_true", help="PyTorch's compiler")
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument(
-        "--output", type=Path, default=harness.RESULTS / "gpu_step.jsonl"
-    )
-    arguments = parser.parse_args()
-    changed = {"rows": arguments.rows, "length": arguments.length}
-    size = training_step.SIZES[arguments.size]
-    size = dataclasses.replace(size, **{n: v for n, v in changed.items() if v})
-    row = {name: value for name, value in vars(arguments).items() if name != "output"}
-    row |= {"rows": size.rows, "length": size.length}
-    row |= speed(size, arguments)
-    row["device"] = device_name(arguments.side)
+    parser.set_defaults(output=harness.RESULTS / "gpu_step.jsonl")
+    options = parser.parse_args()
+    size = training_step.SIZES[options.size]
+    given = {"rows": options.rows or size.rows, "length": options.length or size.length}
+    size = dataclasses.replace(size, **given)
+    row = vars(options) | given | speed(size, options)
+    del row["output"]
     row["versions"] = harness.hardware()["versions"]
-    with arguments.output.open("a") as file:
+    with options.output.open("a") as file:
         file.write(json.dumps(row) + "\n")
     print(json.dumps(row))
 

@@ -13,10 +13,14 @@ import statistics
 
 import harness
 import step as training_step
-from step import SIZES, Size
+from step import OURS, PRODUCTS, SIZES, Size
 
+UNITS = {
+    "tokens_per_second": "tokens/s",
+    "share": "% of the matmul rate",
+    "peak_mb": "MB at the peak",
+}
 SMALL = SIZES["small"]
-LENGTHS = (64, 128, 256, 512)
 # An equal number of tokens at every length, so that only the length differs.
 TOKENS = 4096
 AT_512 = {
@@ -25,66 +29,56 @@ AT_512 = {
     "12 x 512 (medium)": Size(12, 512, 8, 512, 30522, 4, 512),
     "12 x 768 (base)": Size(12, 768, 12, 768, 30522, 4, 512),
 }
+SHAPES = {
+    "batch": [(rows, 128) for rows in (8, 16, 32, 64, 128)],
+    "length": [(TOKENS // length, length) for length in (64, 128, 256, 512)],
+}
+# Points (size, --remat) by part and label.
 PARTS = {
-    "batch": {
-        f"small, {rows} x 128": (dataclasses.replace(SMALL, rows=rows), False)
-        for rows in (8, 16, 32, 64, 128)
-    },
-    "length": {
-        f"small, {TOKENS // length} x {length}": (
-            dataclasses.replace(SMALL, rows=TOKENS // length, length=length),
+    part: {
+        f"small, {rows} x {length}": (
+            dataclasses.replace(SMALL, rows=rows, length=length),
             False,
         )
-        for length in LENGTHS
-    },
-    "size": {
-        f"{name}, {size.rows} x 512": (size, False) for name, size in AT_512.items()
-    },
-    "remat": {
-        f"{name}, {size.rows} x 512, {'--remat' if remat else 'plain'}": (size, remat)
-        for name, size in AT_512.items()
-        if size.layers == 12
-        for remat in (False, True)
-    },
+        for rows, length in shapes
+    }
+    for part, shapes in SHAPES.items()
+}
+PARTS["size"] = {
+    f"{name}, {size.rows} x 512": (size, False) for name, size in AT_512.items()
+}
+PARTS["remat"] = {
+    f"{label}, {'--remat' if remat else 'plain'}": (size, remat)
+    for label, (size, _) in PARTS["size"].items()
+    if size.layers == 12
+    for remat in (False, True)
 }
 
 
-def _point(size: Size, remat: bool, rounds: int, seconds: float, pipe) -> None:
-    """Sends speed, share of the matmul rate and peak memory of one point."""
+def _point(size: Size, remat: bool, rounds: int, seconds: float) -> dict:
+    """Returns speed, share of the matmul rate and peak memory of one point."""
     import electra_tf.systems.build  # noqa: F401  # not part of the step's memory
-    from electra_tf.systems import costs
 
     before = harness.peak_memory()
     step = training_step.ours(size, "bfloat16", remat=remat)
     step()
     peak = harness.peak_memory() - before
-    multiply, product_flops = training_step.products(size, "bfloat16")
-    multiply()
-    tokens = size.rows * size.length
     sides = {
-        "step": training_step.rate(step, tokens, seconds),
-        "products": training_step.rate(multiply, product_flops, 0.3),
+        OURS: training_step.rate(step, size.rows * size.length, seconds),
+        PRODUCTS: training_step.products_rate(size, "bfloat16"),
     }
     figures = harness.interleave(sides, rounds)
-    config = training_step.config_of(size, "bfloat16", remat=remat)
-    (phase,) = costs.phases(config, size.vocab)
-    flops = costs.step_flops(config, phase, rule="matmul") / tokens
-    shares = [
-        speed * flops / matmul
-        for speed, matmul in zip(figures["step"], figures["products"], strict=True)
-    ]
-    pipe.send(
-        {
-            "tokens_per_second": statistics.median(figures["step"]),
-            "share": 100 * statistics.median(shares),
-            "peak_mb": peak,
-            "flops_per_token": flops,
-        }
-    )
+    config = training_step.config_of(size, "bfloat16", remat)
+    flops, shares = training_step.matmul_shares(config, figures)
+    return {
+        "tokens_per_second": statistics.median(figures[OURS]),
+        "share": statistics.median(shares),
+        "peak_mb": peak,
+        "flops_per_token": flops,
+    }
 
 
 def main() -> None:
-    """Measures all points; prints and writes the rows."""
     parser = harness.arguments(__doc__, rounds=3)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--seconds", type=float, default=2.0, help="a point and round")
@@ -96,13 +90,10 @@ def main() -> None:
                 _point, size, remat, options.rounds, options.seconds
             )
             results.setdefault(part, {})[label] = figures
-            for key, unit in (
-                ("tokens_per_second", "tokens/s"),
-                ("share", "% of the matmul rate"),
-                ("peak_mb", "MB at the peak"),
-            ):
-                rows.append({"what": f"{part}: {label}", "unit": unit})
-                rows[-1]["ours"] = figures[key]
+            rows += [
+                {"what": f"{part}: {label}", "unit": unit, "ours": figures[key]}
+                for key, unit in UNITS.items()
+            ]
     harness.report("growth", rows, options.output, points=results)
 
 

@@ -4,9 +4,8 @@ Single times on a shared machine are noisy. The sides of a comparison take turns
 run; a round gives one ratio, and the report has the median, least and largest ratio.
 """
 
-from __future__ import annotations
-
 import argparse
+import csv
 import json
 import multiprocessing
 import os
@@ -14,30 +13,29 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 # The checkout's package, installed or not; scripts import this module first.
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(ROOT))
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy", "torch", "transformers")
 _VECTOR_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def hardware() -> dict:
     """Returns cores, processor, vector units and package versions of this machine."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     facts = dict(line.split(":", 1) for line in lines if ":" in line)
     facts = {key.strip(): value.strip() for key, value in facts.items()}
+    flags = facts.get("flags", "").split()
     return {
         "cores": os.cpu_count(),
         "processor": facts.get("model name", platform.processor()),
-        "vector_units": [
-            flag for flag in _VECTOR_FLAGS if flag in facts.get("flags", "").split()
-        ],
+        "vector_units": [flag for flag in _VECTOR_FLAGS if flag in flags],
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
     }
@@ -66,11 +64,8 @@ def interleave(
     for number in range(rounds):
         for name in turns(sides, number):
             figures[name].append(sides[name]())
-        print(
-            f"  round {number + 1}/{rounds}: "
-            + ", ".join(f"{name} {figures[name][-1]:.4g}" for name in sides),
-            file=sys.stderr,
-        )
+        last = ", ".join(f"{name} {figures[name][-1]:.4g}" for name in sides)
+        print(f"  round {number + 1}/{rounds}: {last}", file=sys.stderr)
     return figures
 
 
@@ -82,17 +77,10 @@ def peak_memory() -> float:
     return int(peak) / 1024
 
 
-def in_fresh_process(target: Callable, *arguments: object) -> object:
-    """Runs a function; returns the object it sends to its last argument, a pipe."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=target, args=(*arguments, sender))
-    process.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    finally:
-        process.join()
+def in_fresh_process(function: Callable, *arguments: object) -> object:
+    """Returns a function's result from a new process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def row(
@@ -106,19 +94,11 @@ def row(
 ) -> dict:
     """Returns a line of the table: medians of both sides and of the round ratios.
 
-    Args:
-        what: name of the figure.
-        figures: the result of ``interleave``.
-        ours: the name of our side.
-        peer: the name of the other side.
-        unit: ``"seconds"`` or another time unit (less is better), or a rate such as
-            ``"tokens/s"`` (more is better).
-        bar: the ratio to reach, or None.
+    ``figures`` is the result of ``interleave``, ``ours`` and ``peer`` name its sides.
+    More is better in units with ``/s``, less in others. ``bar`` is the ratio to reach.
     """
-    faster = [
-        (a / b if "/s" in unit else b / a)
-        for a, b in zip(figures[ours], figures[peer], strict=True)
-    ]
+    pairs = zip(figures[ours], figures[peer], strict=True)
+    faster = [a / b if "/s" in unit else b / a for a, b in pairs]
     return {
         "what": what,
         "unit": unit,
@@ -132,25 +112,37 @@ def row(
     }
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Returns a parser with the script's docstring as its help."""
-    return argparse.ArgumentParser(
+def read_tsv(path: Path, **options):
+    """Returns a DataFrame of tab-separated columns without quoting."""
+    # Here, since startup.py measures imports in a process that imports this module.
+    import pandas as pd
+
+    options |= {"sep": "\t", "quoting": csv.QUOTE_NONE, "keep_default_na": False}
+    return pd.read_csv(path, index_col=False, **options)
+
+
+def parser(description: str, *, output: bool = True) -> argparse.ArgumentParser:
+    """Returns a parser with the script's docstring as its help, and ``--output``."""
+    made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    if output:
+        made.add_argument("--output", type=Path, help="JSON file to write")
+    return made
 
 
 def arguments(description: str, *, rounds: int = 5) -> argparse.ArgumentParser:
     """Returns a parser with the flags of benchmarks that compare two sides."""
     made = parser(description)
     made.add_argument("--rounds", type=int, default=rounds)
-    made.add_argument("--output", type=Path, help="JSON file to write")
     return made
 
 
 def with_threads(made: argparse.ArgumentParser) -> argparse.Namespace:
     """Parses the command line with ``--threads`` and limits both frameworks to them."""
-    cores = len(os.sched_getaffinity(0))
-    made.add_argument("--threads", type=int, default=cores, help="of each side")
+    from electra_tf.data.pools import cores
+
+    made.add_argument("--threads", type=int, default=cores(), help="of each side")
     options = made.parse_args()
 
     import tensorflow as tf
@@ -162,26 +154,11 @@ def with_threads(made: argparse.ArgumentParser) -> argparse.Namespace:
     return options
 
 
-def run(
-    function: Callable,
-    made: argparse.ArgumentParser,
-    given: Sequence[str] | None = None,
-) -> None:
-    """Calls a function with the parsed flags; prints user errors in one line."""
-    try:
-        function(**vars(made.parse_args(given)))
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-
-
 def report(name: str, rows: Sequence[dict], output: Path | None, **details) -> None:
-    """Prints the rows and writes them with versions and hardware.
+    """Prints the rows and writes them with versions, hardware and ``details``.
 
-    Args:
-        name: the script's name, without ``.py``.
-        rows: from ``row``; without a peer, dicts with ``what``, ``unit`` and ``ours``.
-        output: the file to write; by default ``benchmarks/results/<name>.json``.
-        **details: further JSON values to store (arguments, curves).
+    ``rows`` are from ``row``; without a peer, they have ``what``, ``unit`` and
+    ``ours``. ``output`` defaults to ``benchmarks/results/<name>.json``.
     """
     for line in rows:
         text = f"{line['what']:56}{line['ours']:12.4g} {line['unit']}"

@@ -6,9 +6,9 @@ RESULTS.jsonl is of `electra-tf compare`. The primary score is the mean of the p
 ``--primary``. Intervals are paired 95 % t-intervals over the pretraining seeds.
 """
 
-import argparse
 import collections
 
+import harness
 import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
@@ -35,8 +35,8 @@ def differences(rows, one, other, primary):
 
 def interval(values):
     """Returns mean, low and high end of the 95 % t-interval."""
-    half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
-    return np.mean(values), np.mean(values) - half, np.mean(values) + half
+    ends = stats.ttest_1samp(values, 0).confidence_interval()
+    return np.mean(values), ends.low, ends.high
 
 
 def draw(found, one, other, path):
@@ -61,7 +61,7 @@ def draw(found, one, other, path):
 
 def main():
     """Prints the table and draws the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser(__doc__, output=False)
     parser.add_argument("--results", required=True)
     parser.add_argument("--systems", default="electra,mlm")
     parser.add_argument("--primary", default="chunking,sts,sick,cola,mrpc")

@@ -12,12 +12,13 @@ By default the text is the documentation of the installed packages. A text small
 `--megabytes` is repeated, a larger one cut off.
 """
 
+import contextlib
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -28,7 +29,6 @@ from electra_tf.config.records import RecordsConfig
 from electra_tf.data import open_corpus
 from electra_tf.data.building import prepare_vocabulary
 
-ROOT = Path(__file__).parent.parent
 LINES_AT_ONCE = 10_000
 
 
@@ -47,20 +47,16 @@ def write_text(corpus, path, size):
                     break
 
 
-def resident_bytes(process):
-    """Returns the memory of a process and its children; counts shared pages twice."""
-    parents, sizes = {}, {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(folder.name)] = int(status[1])
-        sizes[int(folder.name)] = int(status[21]) * os.sysconf("SC_PAGE_SIZE")
-    family = {process}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(sizes.get(pid, 0) for pid in family)
+def resident_bytes(session):
+    """Returns the memory of a session's processes; counts shared pages twice."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end while its file is read.
+        with contextlib.suppress(OSError):
+            status = path.read_text().rpartition(")")[2].split()
+            if int(status[3]) == session:
+                total += int(status[21]) * os.sysconf("SC_PAGE_SIZE")
+    return total
 
 
 def build(text, vocabulary, processes):
@@ -74,25 +70,26 @@ def build(text, vocabulary, processes):
                 f"--output_dir={folder}/records",
             ],
             preexec_fn=lambda: os.sched_setaffinity(0, range(processes)),
-            cwd=ROOT,
+            cwd=harness.ROOT,
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
-        peak, ended = [0], threading.Event()
-
-        def watch():
-            while not ended.wait(0.1):
-                peak[0] = max(peak[0], resident_bytes(process.pid))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        code = process.wait()
+        peak = 0
+        try:
+            while process.returncode is None:
+                peak = max(peak, resident_bytes(process.pid))
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.1)
+        finally:
+            # Ctrl-C does not reach another session.
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         seconds = time.perf_counter() - start
-        ended.set()
-        watcher.join()
-    if code:
-        raise RuntimeError(f"electra-tf records ended with {code}")
-    return seconds, peak[0]
+    if process.returncode:
+        raise RuntimeError(f"electra-tf records ended with {process.returncode}")
+    return seconds, peak
 
 
 def encode(lines, tokenizer):
@@ -162,12 +159,9 @@ def main():
         of = f"{point['megabytes']:.1f} MB of text"
         add(f"build of {of}", "s", point["seconds"])
         add(f"peak memory, all processes, {of}", "MB", point["peak_megabytes"])
-    for peak, kind in zip(peaks, ("", "out"), strict=True):
-        add(
-            f"peak memory, one process, {size:.1f} MB with{kind} blank lines",
-            "MB",
-            peak,
-        )
+    for peak, kind in zip(peaks, ("with", "without"), strict=True):
+        what = f"peak memory, one process, {size:.1f} MB {kind} blank lines"
+        add(what, "MB", peak)
     first, last = points[0], points[-1]
     slope = last["seconds"] - first["seconds"]
     rate = (last["megabytes"] - first["megabytes"]) / slope

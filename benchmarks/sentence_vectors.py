@@ -10,35 +10,30 @@ them too.
 from pathlib import Path
 
 import harness
-import numpy as np
 from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
+
+import electra_tf as et
 
 
-def _pairs(path):
-    lines = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
-    places = [lines[0].index(name) for name in ("sentence1", "sentence2", "score")]
-    rows = [[line[place] for place in places] for line in lines[1:]]
-    first, second, scores = zip(*rows, strict=True)
-    return list(first), list(second), np.array(scores, float)
-
-
-def _correlation(vectors, pairs):
+def _correlation(vectors, table):
     """Returns 100 times Spearman's correlation; ``vectors`` maps texts to [N, D]."""
-    first, second = (np.asarray(vectors(texts)) for texts in pairs[:2])
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    cosines = (first * second).sum(axis=1) / np.maximum(norms, 1e-12)
-    return 100 * spearmanr(cosines, pairs[2]).statistic
+    columns = (table["sentence1"].tolist(), table["sentence2"].tolist())
+    first, second = (normalize(vectors(texts)) for texts in columns)
+    return 100 * spearmanr((first * second).sum(axis=1), table["score"]).statistic
 
 
-def main(data: Path, model: str, output: Path | None) -> None:
+def main() -> None:
     """Prints and writes the correlations of all layers and poolings."""
-    import electra_tf as et
-
-    encoder = et.load(model)
-    train, dev = _pairs(data / "train.tsv"), _pairs(data / "dev.tsv")
-    texts = [*train[0], *train[1]]
+    parser = harness.parser(__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of tables")
+    parser.add_argument("--model", default="mini")
+    given = parser.parse_args()
+    encoder = et.load(given.model)
+    train, dev = (harness.read_tsv(given.data / f"{s}.tsv") for s in ("train", "dev"))
+    texts = [*train["sentence1"], *train["sentence2"]]
     tfidf = TfidfVectorizer().fit(texts)
     sides = {"TF-IDF": lambda texts: tfidf.transform(texts).toarray()}
     for pooling in ("cls", "mean"):
@@ -57,16 +52,12 @@ def main(data: Path, model: str, output: Path | None) -> None:
                 pca.transform(encode(texts))
             )
     rows = [
-        {"what": name, "unit": f"Spearman, {split}", "ours": _correlation(side, pairs)}
+        {"what": name, "unit": f"Spearman, {split}", "ours": _correlation(side, table)}
         for name, side in sides.items()
-        for split, pairs in (("train", train), ("dev", dev))
+        for split, table in (("train", train), ("dev", dev))
     ]
-    harness.report("sentence_vectors", rows, output)
+    harness.report("sentence_vectors", rows, given.output)
 
 
 if __name__ == "__main__":
-    made = harness.parser(__doc__)
-    made.add_argument("--data", type=Path, required=True, help="folder of tables")
-    made.add_argument("--model", default="mini")
-    made.add_argument("--output", type=Path, help="JSON file to write")
-    harness.run(main, made)
+    main()

@@ -15,12 +15,11 @@ Every round has 64 other strings, the same on all sides: one call each for laten
 then one call with all. CPU time is the process's.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import collections
 import itertools
 import statistics
 import tempfile
@@ -38,6 +37,7 @@ LITERT, ONNX, PEER_INT8 = "LiteRT int8", "ONNX int8", "transformers, int8"
 FLOAT_ONNX = "ONNX float32"
 COUNT, BATCH, MAX_LENGTH = 512, 64, 128
 LABELS = ("negative", "positive")
+HF_INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 Answer = Callable[[list[str]], object]
 LATENCY, THROUGHPUT = "one string, median", "batch of 64"
 # Rows of the table: figure, our side, the peer and the ratio to reach.
@@ -57,6 +57,7 @@ ROWS = (
 def sides(size: str, folder: Path, threads: int) -> dict[str, Answer]:
     """Returns the functions from strings to predictions by side."""
     import numpy as np
+    import onnxruntime
     import tensorflow as tf
     import torch
     import transformers
@@ -82,11 +83,13 @@ def sides(size: str, folder: Path, threads: int) -> dict[str, Answer]:
         "text-classification", model=network.eval(), tokenizer=words, device="cpu"
     )
 
-    def ids(batch: list[str], dtype: str) -> list[np.ndarray]:
+    def inputs(batch: list[str], dtype: str) -> dict[str, np.ndarray]:
+        """Returns int32 inputs of our models, or int64 inputs of the peer's."""
         options = {"truncation": True, "max_length": MAX_LENGTH, "padding": True}
         row = words(batch, return_tensors="np", **options)
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        return [row[name].astype(dtype) for name in names]
+        names = HF_INPUTS if dtype == "int64" else ENCODER_INPUTS
+        pairs = zip(names, HF_INPUTS, strict=True)
+        return {name: row[source].astype(dtype) for name, source in pairs}
 
     et.serving.export_saved_model(
         model, task, tokenizer, str(folder / "saved"), MAX_LENGTH
@@ -97,53 +100,32 @@ def sides(size: str, folder: Path, threads: int) -> dict[str, Answer]:
     et.serving.export_litert(model, task, files[LITERT], "int8")
     et.serving.export_onnx(model, task, files[ONNX], "int8")
     et.serving.export_onnx(model, task, files[FLOAT_ONNX])
-
-    class Logits(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.network = network
-
-        def forward(self, ids, mask, segments):
-            return self.network(
-                input_ids=ids, attention_mask=mask, token_type_ids=segments
-            ).logits
-
     example = torch.ones(2, 8, dtype=torch.long)
-    names = [f"input_{number}" for number in range(3)]
     torch.onnx.export(
-        Logits(),
+        network,
         (example,) * 3,
         str(folder / "peer"),
-        input_names=names,
-        dynamic_axes={key: {0: "batch", 1: "length"} for key in names},
+        input_names=HF_INPUTS,
+        output_names=["logits"],
+        dynamic_axes={key: {0: "batch", 1: "length"} for key in HF_INPUTS},
         dynamo=False,
         opset_version=17,
     )
     quantize_dynamic(folder / "peer", files[PEER_INT8], per_channel=True)
     litert = Interpreter(files[LITERT], num_threads=threads).get_signature_runner()
 
-    def in_litert(batch: list[str]) -> object:
-        return litert(**dict(zip(ENCODER_INPUTS, ids(batch, "int32"), strict=True)))
-
     def in_onnx(path: str, dtype: str) -> Answer:
-        import onnxruntime
-
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(path, options)
-        inputs = [node.name for node in session.get_inputs()]
-        if dtype == "int32":
-            inputs = ENCODER_INPUTS
-        return lambda batch: session.run(
-            None, dict(zip(inputs, ids(batch, dtype), strict=True))
-        )
+        return lambda batch: session.run(None, inputs(batch, dtype))
 
     return {
         OURS: lambda batch: loaded.signatures["serving_default"](
             text=tf.constant(batch)
         )["probabilities"].numpy(),
         FLOAT_ONNX: in_onnx(files[FLOAT_ONNX], "int32"),
-        LITERT: in_litert,
+        LITERT: lambda batch: litert(**inputs(batch, "int32")),
         ONNX: in_onnx(files[ONNX], "int32"),
         PEER: lambda batch: pipeline(
             batch, batch_size=len(batch), truncation=True, max_length=MAX_LENGTH
@@ -194,29 +176,21 @@ def main() -> None:
                 answer([text])
             for start in range(0, 3 * BATCH, BATCH):
                 answer(strings[start : start + BATCH])
-        figures: dict[str, dict[str, list[float]]] = {}
-        units: dict[str, str] = {}
+        figures, units = collections.defaultdict(dict), {}
         for number in range(arguments.rounds):
             batch = list(itertools.islice(stream, BATCH))
             for side in harness.turns(answers, number):
                 for (what, unit), value in measure(answers[side], batch).items():
-                    of_side = figures.setdefault(what, {})
-                    of_side.setdefault(side, []).append(value)
+                    figures[what].setdefault(side, []).append(value)
                     units[what] = unit
         sizes = {
             name: megabytes(folder / name) for name in (LITERT, ONNX, "saved", "peer")
         }
-    rows = [
-        harness.row(
-            f"{arguments.size}, {ours}, {what}",
-            figures[what],
-            ours=ours,
-            peer=peer,
-            unit=units[what],
-            bar=bar,
-        )
-        for what, ours, peer, bar in ROWS
-    ]
+    rows = []
+    for what, ours, peer, bar in ROWS:
+        about = {"ours": ours, "peer": peer, "unit": units[what], "bar": bar}
+        name = f"{arguments.size}, {ours}, {what}"
+        rows.append(harness.row(name, figures[what], **about))
     harness.report(
         "serving",
         rows,

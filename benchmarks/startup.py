@@ -16,7 +16,6 @@ import itertools
 import json
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -45,29 +44,25 @@ def write_texts(folder):
 
     documents = ["\n".join(line(60) for _ in range(20)) for _ in range(50)]
     (folder / "corpus.txt").write_text("\n\n".join(documents))
-    rows = [
+    lines = ["label,text"]
+    lines += [
         f"{rng.choice('ab')},{line(rng.randint(5, 100))}" for _ in range(TRAIN_ROWS)
     ]
-    (folder / "train.csv").write_text("\n".join(["label,text", *rows]) + "\n")
-    (folder / "eval.csv").write_text("\n".join(["label,text", *rows[:160]]) + "\n")
+    (folder / "train.csv").write_text("\n".join(lines))
+    (folder / "eval.csv").write_text("\n".join(lines[:161]))
 
 
 def run(module, *flags, cache):
     """Runs a command; returns its CPU seconds and the ends of its phases."""
     environment = {**os.environ, "ELECTRA_TF_XLA_CACHE": str(cache)}
     environment.pop("TF_XLA_FLAGS", None)
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
-    done = subprocess.run(
-        [sys.executable, __file__, "--inside", module, str(began), *flags],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, began = os.times(), time.time()
+    command = [sys.executable, __file__, "--inside", module, str(began), *flags]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    after = os.times()
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    used = sum(after[2:4]) - sum(before[2:4])
     return used, json.loads(done.stdout.splitlines()[-1])
 
 
@@ -133,10 +128,9 @@ def prepare(folder):
         f"--max_seq_length={LENGTH}",
     )
     encoder = ("--num_train_steps=1", "--train_batch_size=2")
-    root = Path(__file__).parent.parent
     for words in (records, ("pretrain", *shared(folder, "encoder"), *encoder)):
         command = [sys.executable, "-m", "electra_tf", *words]
-        subprocess.run(command, cwd=root, check=True, capture_output=True)
+        subprocess.run(command, cwd=harness.ROOT, check=True, capture_output=True)
 
 
 def pretraining(folder, rounds):

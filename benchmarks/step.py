@@ -20,8 +20,6 @@ the same rounds. FLOPs count the products only (``systems.costs.step_flops``, ru
 fresh process after its imports.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -37,7 +35,7 @@ from unittest import mock
 import harness
 import numpy as np
 
-OURS = "electra_tf"
+OURS, PRODUCTS = "electra_tf", "products"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,29 +71,28 @@ PEERS = {
 
 
 def config_of(size: Size, precision: str, remat: bool = False):
-    """The ``PretrainConfig`` of a run of that size."""
-    from electra_tf.config import pretraining as groups
+    """Returns the ``PretrainConfig`` of a run of that size."""
+    from electra_tf.config import fields
+    from electra_tf.config.pretraining import PretrainConfig
 
-    return groups.PretrainConfig(
-        run=groups.RunConfig(
-            train_batch_size=size.rows,
-            mixed_precision="none" if precision == "float32" else precision,
-        ),
-        data=groups.DataConfig(max_seq_length=size.length, vocab_size=size.vocab),
-        encoder=groups.EncoderConfig(
-            num_layers=size.layers,
-            hidden_size=size.width,
-            num_heads=size.heads,
-            intermediate_size=4 * size.width,
-            embedding_size=size.embedding,
-            remat=remat,
-        ),
-        generator=groups.GeneratorConfig(generator_hidden_size=GENERATOR),
-    )
+    flags = {
+        "train_batch_size": size.rows,
+        "mixed_precision": "none" if precision == "float32" else precision,
+        "max_seq_length": size.length,
+        "vocab_size": size.vocab,
+        "num_layers": size.layers,
+        "hidden_size": size.width,
+        "num_heads": size.heads,
+        "intermediate_size": 4 * size.width,
+        "embedding_size": size.embedding,
+        "remat": remat,
+        "generator_hidden_size": GENERATOR,
+    }
+    return fields.from_flat(flags, PretrainConfig)
 
 
 def batches(size: Size, count: int = 4) -> list[dict[str, np.ndarray]]:
-    """Batches of random tokens with the names and types of ``features.PRETRAINING``."""
+    """Returns random tokens by the names of ``features.PRETRAINING``."""
     masked = int(0.155 * size.length)
     rng = np.random.default_rng(0)
     made = []
@@ -121,17 +118,13 @@ def batches(size: Size, count: int = 4) -> list[dict[str, np.ndarray]]:
 
 
 def ours(size: Size, precision: str, remat: bool = False) -> Callable[[], dict]:
-    """A function that takes one step as a run does; the first call compiles."""
-    return build_step(config_of(size, precision, remat), size)
-
-
-def build_step(config, size: Size) -> Callable[[], dict]:
-    """A function that takes one step and returns its logs; the first call compiles."""
+    """Returns a function that takes one step as a run does and returns its logs."""
     import tensorflow as tf
 
     from electra_tf.systems import build
     from electra_tf.training.callbacks import first_nonfinite
 
+    config = config_of(size, precision, remat)
     model = build.compiled_phases(config, size.vocab)[-1].model
     given = batches(size)
     stacked = {name: np.stack([b[name] for b in given]) for name in given[0]}
@@ -150,7 +143,7 @@ def build_step(config, size: Size) -> Callable[[], dict]:
 
 
 def with_plain(operation: str, size: Size, precision: str) -> Callable[[], None]:
-    """Our step, compiled with one fused operation in plain TensorFlow."""
+    """Returns our step, compiled with one fused operation in plain TensorFlow."""
     from electra_tf.layers import fused, plain
 
     with mock.patch.object(fused, operation, getattr(plain, operation)):
@@ -162,7 +155,7 @@ def with_plain(operation: str, size: Size, precision: str) -> Callable[[], None]
 def peer(
     size: Size, mode: str, device: str = "cpu", compile: bool = False
 ) -> Callable[[], None]:
-    """The same step in PyTorch; modes are "float32" and the keys of ``PEERS``."""
+    """Returns the step in PyTorch; modes are "float32" and the keys of ``PEERS``."""
     import torch
     from torch.nn import functional
     from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
@@ -242,8 +235,8 @@ def peer(
     return step
 
 
-def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
-    """Returns the four products of a layer in TensorFlow, and their FLOPs."""
+def products_rate(size: Size, precision: str) -> Callable[[], float]:
+    """Returns a function for the FLOPs per second of the four products of a layer."""
     import tensorflow as tf
 
     dtype = tf.float32 if precision == "float32" else tf.bfloat16
@@ -258,8 +251,20 @@ def products(size: Size, precision: str) -> tuple[Callable[[], None], float]:
     def run() -> list[tf.Tensor]:
         return [tf.matmul(a, b) for a, b in pairs]
 
+    run()
     flops = sum(2.0 * rows * i * o for i, o in shapes)
-    return lambda: [x.shape for x in run()], flops
+    return rate(lambda: [x.shape for x in run()], flops, 0.3)
+
+
+def matmul_shares(config, figures: dict) -> tuple[float, list[float]]:
+    """Returns FLOPs per token, and our share of the matmul rate by round, in %."""
+    from electra_tf.systems import costs
+
+    (phase,) = costs.phases(config, config.data.vocab_size)
+    tokens = config.run.train_batch_size * config.data.max_seq_length
+    flops = costs.step_flops(config, phase, rule="matmul") / tokens
+    rounds = zip(figures[OURS], figures[PRODUCTS], strict=True)
+    return flops, [100 * speed * flops / matmul for speed, matmul in rounds]
 
 
 def rate(step: Callable[[], None], units: float, seconds: float) -> Callable[[], float]:
@@ -275,8 +280,8 @@ def rate(step: Callable[[], None], units: float, seconds: float) -> Callable[[],
     return measure
 
 
-def _peak(name: str, size: Size, mode: str, pipe) -> None:
-    """Sends the memory that three steps of a side add to this fresh process, MB."""
+def _peak(name: str, size: Size, mode: str) -> float:
+    """Returns the memory that three steps of a side add to this fresh process, MB."""
     if name == OURS:
         import electra_tf.systems.build  # noqa: F401
     else:
@@ -286,41 +291,29 @@ def _peak(name: str, size: Size, mode: str, pipe) -> None:
     step = (ours if name == OURS else peer)(size, mode)
     for _ in range(3):
         step()
-    pipe.send(harness.peak_memory() - before)
+    return harness.peak_memory() - before
 
 
-def seconds_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Returns the seconds of each side's second step, which is also the warm-up."""
-    times = {}
-    for name, step in steps.items():
-        step()
-        start = time.perf_counter()
-        step()
-        times[name] = time.perf_counter() - start
-    return times
-
-
-def measure(
-    name: str, precision: str, arguments: argparse.Namespace
-) -> tuple[list[dict], dict]:
+def measure(name: str, precision: str, arguments) -> tuple[list[dict], dict]:
     """Returns the rows of one size and precision, and details for the file."""
     size = SIZES[name]
     tokens = size.rows * size.length
     what = f"{name} step, {size.rows} x {size.length}, {precision}"
-
     step = ours(size, precision)
     step()
-    multiply, product_flops = products(size, precision)
-    multiply()
     sides = {
         OURS: rate(step, tokens, arguments.seconds),
-        "products": rate(multiply, product_flops, 0.3),
+        PRODUCTS: products_rate(size, precision),
     }
     names, first_look = {}, {}
     if arguments.peer and not arguments.ablate:
         modes = ["float32"] if precision == "float32" else list(PEERS)
         peers = {mode: peer(size, mode) for mode in modes}
-        first_look = seconds_each(peers)
+        for mode, step in peers.items():
+            step()
+            start = time.perf_counter()
+            step()
+            first_look[mode] = time.perf_counter() - start
         mode = min(first_look, key=first_look.get)
         names = {mode: f"PyTorch, {PEERS.get(mode, mode)}"}
         sides[names[mode]] = rate(peers[mode], tokens, arguments.seconds)
@@ -330,22 +323,13 @@ def measure(
             plain_step = with_plain(operation, size, precision)
             sides[names[operation]] = rate(plain_step, tokens, arguments.seconds)
     figures = harness.interleave(sides, arguments.rounds)
-
-    from electra_tf.systems import costs
-
-    config = config_of(size, precision)
-    (phase,) = costs.phases(config, size.vocab)
-    flops = costs.step_flops(config, phase, rule="matmul") / tokens
-    shares = [
-        100 * speed * flops / matmul
-        for speed, matmul in zip(figures[OURS], figures["products"], strict=True)
-    ]
+    flops, shares = matmul_shares(config_of(size, precision), figures)
     is_barred = precision == "bfloat16" and not arguments.ablate
     bar = BARS.get(name) if is_barred else None
-    rows = []
-    for label in names.values():
-        sides = {"ours": OURS, "peer": label}
-        rows.append(harness.row(what, figures, unit="tokens/s", bar=bar, **sides))
+    rows = [
+        harness.row(what, figures, ours=OURS, peer=label, unit="tokens/s", bar=bar)
+        for label in names.values()
+    ]
     share = {"what": f"{what}: share of the matmul rate", "unit": "%"}
     share |= {"ours": statistics.median(shares), "range": [min(shares), max(shares)]}
     rows.append(share)
@@ -365,7 +349,6 @@ def measure(
 
 
 def main() -> None:
-    """Measures, prints and writes."""
     parser = harness.arguments(__doc__)
     parser.add_argument("--size", choices=SIZES, default="small")
     precisions = ("bfloat16", "float32")

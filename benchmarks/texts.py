@@ -1,7 +1,5 @@
 """Text from the documentation of installed packages, and models of small size."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 
@@ -24,10 +22,9 @@ def paragraphs() -> tuple[str, ...]:
 def sentences(count: int) -> list[str]:
     """Returns starts of paragraphs, 5 to 60 words, uniformly; deterministic."""
     random = np.random.default_rng(0)
-    low, high = 5, 60
-    enough = [text.split() for text in paragraphs() if len(text.split()) >= high]
+    enough = [text.split() for text in paragraphs() if len(text.split()) >= 60]
     chosen = random.permutation(len(enough))
-    lengths = random.integers(low, high + 1, size=count)
+    lengths = random.integers(5, 61, size=count)
     return [
         " ".join(enough[chosen[number % len(chosen)]][:length])
         for number, length in enumerate(lengths)

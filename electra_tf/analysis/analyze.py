@@ -24,8 +24,8 @@ PARTS: dict[str, Callable[[Subject], Section]] = {
 def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
     """Runs the parts and writes HTML and JSON.
 
-    Without ``only``, skips and logs parts without data. Raises UserError if all parts
-    are skipped or the model is not a discriminator, OSError if a file is missing.
+    Without ``only``, logs and skips parts without data; with it, they raise. Raises
+    UserError if all parts are skipped or the model is not a discriminator.
     """
     folder = Path(config.output)
     files.check_new(folder / HTML, folder / JSON, overwrite=config.overwrite)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import special, stats
+from scipy import special
 
-from electra_tf.analysis.predictions import Predictions, corruptions, predict
+from electra_tf.analysis.predictions import corruptions, predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import frequency_bins, rates
 from electra_tf.analysis.subject import Subject, word_pieces
@@ -20,7 +20,7 @@ _MOST_TAGS = 24
 
 
 def traits(
-    tokens: Predictions,
+    tokens: pd.DataFrame,
     word: np.ndarray,
     tags: Sequence[str],
     counts: np.ndarray,
@@ -32,7 +32,8 @@ def traits(
     token counts; ``continues`` [V] marks the entries that continue a word.
     """
     names = sorted(tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS))
-    tag_of = np.array([names.index(tag) if tag in names else -1 for tag in tags])
+    # -1 for other tags.
+    tag_of = pd.Index(names).get_indexer(tags)
     # Whole words and first pieces are separate groups.
     alone = np.bincount(word, minlength=len(tags))[word] == 1
     piece = np.where(continues[tokens.original], 2, np.where(alone, 0, 1))
@@ -44,8 +45,8 @@ def traits(
 
 
 def profile(
-    clean: Predictions,
-    corrupted: Sequence[Predictions],
+    clean: pd.DataFrame,
+    corrupted: Sequence[pd.DataFrame],
     group_of: np.ndarray,
     names: Sequence[str],
 ) -> pd.DataFrame:
@@ -58,12 +59,7 @@ def profile(
 
     All texts have the same N tokens; ``group_of`` [N] are the groups of the originals.
     """
-    every = Predictions(
-        **{
-            field: np.concatenate([getattr(each, field) for each in corrupted])
-            for field in vars(clean)
-        }
-    )
+    every = pd.concat(corrupted, ignore_index=True)
     groups = np.tile(group_of, len(corrupted))
 
     def among(chosen: np.ndarray, values: np.ndarray) -> pd.DataFrame:
@@ -83,14 +79,12 @@ def profile(
 
 def follows_generator(table: pd.DataFrame) -> float:
     """Rank correlation of P(replaced) and generator error; NaN below 3 groups."""
-    wide = table.pivot(index="group", columns="measure", values="rate").dropna()
-    columns = wide.get(["mean P(replaced)", "generator right"])
-    # Spearman's correlation is undefined for constant columns.
-    if columns is None or len(wide) < 3 or (columns.nunique() < 2).any():
+    columns = ["mean P(replaced)", "generator right"]
+    wide = table.pivot(index="group", columns="measure", values="rate")
+    wide = wide.reindex(columns=columns).dropna()
+    if len(wide) < 3:
         return float("nan")
-    return float(
-        stats.spearmanr(wide["mean P(replaced)"], -wide["generator right"]).statistic
-    )
+    return -float(wide.corr("spearman").iloc[0, 1])
 
 
 def section(subject: Subject) -> Section:
@@ -111,16 +105,18 @@ def section(subject: Subject) -> Section:
     tables = {
         trait: profile(clean, corrupted, *group) for trait, group in groups.items()
     }
+    correlations = {trait: follows_generator(tables[trait]) for trait in tables}
     follows = ", ".join(
-        f"{trait} {correlation:+.2f}"
-        for trait, table in tables.items()
-        if np.isfinite(correlation := follows_generator(table))
+        f"{trait} {value:+.2f}"
+        for trait, value in correlations.items()
+        if np.isfinite(value)
     )
+    suspicion = special.expit(clean.logits.to_numpy()).mean()
     sentence = (
         f"{len(sentences):,} sentences, {len(word):,} pieces, corrupted {_PASSES} "
-        "times: real tokens have a mean P(replaced) of "
-        f"{special.expit(clean.logits).mean():.1%}; its rank correlation with the "
-        f"errors of the {kind} by group is {follows or 'undefined'}."
+        f"times: real tokens have a mean P(replaced) of {suspicion:.1%}; its "
+        f"rank correlation with the errors of the {kind} by group is "
+        f"{follows or 'undefined'}."
     )
     table = pd.concat(
         [part.assign(trait=trait) for trait, part in tables.items()], ignore_index=True

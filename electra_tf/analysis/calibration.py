@@ -82,8 +82,8 @@ def section(subject: Subject) -> Section:
         tokens = predictions.predict(
             inspector, text.rows, generator, **options, log=subject.log
         )
-        columns = (tokens.logits, tokens.is_replaced, tokens.row)
-        fitting = halves(tokens.row, config.seed)
+        columns = [tokens[name].to_numpy() for name in ("logits", "is_replaced", "row")]
+        fitting = halves(columns[2], config.seed)
         temperature = fit_temperature(*(column[fitting] for column in columns[:2]))
         logits, labels, rows = (column[~fitting] for column in columns)
         for stage, scale in (("as it is", 1.0), ("scaled", temperature)):
@@ -103,12 +103,6 @@ def section(subject: Subject) -> Section:
         "Calibration by corruption": pd.DataFrame(table),
         name: pd.concat(curves, ignore_index=True),
     }
-    chart = Chart(
-        name,
-        "P(replaced)",
-        "share replaced",
-        panel="stage",
-        series="corruption",
-        diagonal=True,
-    )
+    x, y = "P(replaced)", "share replaced"
+    chart = Chart(name, x, y, panel="stage", series="corruption", diagonal=True)
     return Section("Is it calibrated?", sentence, tables, (chart,))

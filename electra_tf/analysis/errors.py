@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mode
 
@@ -32,8 +32,8 @@ from electra_tf.tasks.tables import read_text
 BETA = 0.5
 DISCRIMINATOR = "discriminator"
 RIGHT = ""
-# Annotator -> spans and kinds of edits.
-_Edits = dict[str, list[tuple[int, int, str]]]
+# (first word, word after the last, kind of error)
+_Edit = tuple[int, int, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +54,14 @@ def word_scores(
 ) -> dict[str, np.ndarray]:
     """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
-    A word has the maximum over its pieces, or NaN without pieces.
-
-    * ``discriminator``: replaced-token logit;
-    * ``generator``, if the folder has one: -log p with the piece masked;
-    * ``frequency``: minus the log of the piece's ``counts`` [V].
+    The methods are the replaced-token logit, -log p of the generator (if there is one)
+    with the piece masked, and minus the log of the piece's ``counts`` [V]. A word has
+    the maximum over its pieces, or NaN without pieces.
     """
     rows, word = word_pieces(inspector, sentences)
     shared = {"batch_size": batch_size, "log": log}
     tokens = predict(inspector, rows, name=DISCRIMINATOR, **shared)
-    by_piece = {DISCRIMINATOR: tokens.logits}
+    by_piece = {DISCRIMINATOR: tokens["logits"].to_numpy()}
     if inspector.home.has_model("generator"):
         models = ("masked_lm", inspector.generator, inspector.vocabulary)
         by_piece["generator"] = -np.concatenate(row_scores(*models, rows, **shared))
@@ -91,34 +89,31 @@ def evaluate(
     kinds, rows, scores = kinds[known], rows[known], scores[known]
     wrong = (kinds != RIGHT).astype(bool)
     fitting = halves(rows, seed)
-    for half, use in ((fitting, "selects the threshold"), (~fitting, "measures it")):
+    for half, use in ((fitting, "selects"), (~fitting, "measures")):
         if not wrong[half].any():
             raise UserError(
                 "no word is marked as wrong in the half of the sentences that "
-                f"{use}: give more sentences."
+                f"{use} the threshold: give more sentences."
             )
     precision, recall, thresholds = metrics.precision_recall_curve(
         wrong[fitting], scores[fitting]
     )
-    weight = BETA**2
-    total = np.maximum(weight * precision + recall, 1e-12)
-    f_scores = (1 + weight) * precision * recall / total
+    total = np.maximum(BETA**2 * precision + recall, 1e-12)
+    f_scores = (1 + BETA**2) * precision * recall / total
     threshold = float(thresholds[f_scores[:-1].argmax()])
     called = scores[~fitting] >= threshold
     precision, recall, f_score, _ = metrics.precision_recall_fscore_support(
         wrong[~fitting], called, beta=BETA, average="binary", zero_division=0
     )
-    low, high = bootstrap(
-        lambda y, x: metrics.average_precision_score(y, x) if y.any() else np.nan,
-        rows,
-        wrong,
-        scores,
-        seed=seed,
-    )
+
+    def average_precision(wrong: np.ndarray, scores: np.ndarray) -> float:
+        return metrics.average_precision_score(wrong, scores) if wrong.any() else np.nan
+
+    low, high = bootstrap(average_precision, rows, wrong, scores, seed=seed)
     measures = {
         "words": len(scores),
         "wrong": float(wrong.mean()),
-        "average precision": float(metrics.average_precision_score(wrong, scores)),
+        "average precision": float(average_precision(wrong, scores)),
         "low": low,
         "high": high,
         "AUC": roc_auc(wrong, scores),
@@ -137,44 +132,40 @@ def read_marked(path: str, log: Log) -> list[Marked]:
 
     For a missing word, the word after the gap is marked, or the last word of the
     sentence (as in Rei and Yannakoudakis, 2016). In minimal pairs, the differing words
-    of the bad sentence are marked with the paradigm.
-
-    Raises UserError if a line is malformed or words are missing, OSError if the file
-    does not exist.
+    of the bad sentence are marked with the paradigm. Raises UserError if a line is
+    malformed or words are missing.
     """
     if paths.suffix(path) == ".jsonl" or Path(path).is_dir():
         sentences = []
         for pair in read_pairs([path], flag="errors"):
             words = pair.bad.split()
-            edits = difflib.SequenceMatcher(None, words, pair.good.split(), False)
-            spans = [
+            matcher = difflib.SequenceMatcher(None, words, pair.good.split(), False)
+            edits = [
                 (first, last, pair.paradigm)
-                for kind, first, last, _, _ in edits.get_opcodes()
+                for kind, first, last, _, _ in matcher.get_opcodes()
                 if kind != "equal"
             ]
-            sentences.append(Marked(tuple(words), tuple(_marks(len(words), spans))))
+            sentences.append(Marked(tuple(words), tuple(_marks(len(words), edits))))
     elif paths.suffix(path) == ".m2":
-        sentences = list(_m2(path, log))
+        sentences = _m2(path, log)
     else:
-        sentences = list(_columns(path))
+        sentences = _columns(path)
     if not any(sentence.words for sentence in sentences):
         raise UserError(f"{path} has no words.")
     return sentences
 
 
-def _m2(path: str, log: Log) -> Iterator[Marked]:
-    """Yields sentences; a word is wrong if half of the annotators mark it.
+def _m2(path: str, log: Log) -> list[Marked]:
+    """Reads sentences; a word is wrong if half of the annotators mark it.
 
     As in the M2 scorer, an annotator without edits in a sentence marks no word there.
     Skips and logs sentences with an edit beyond their last word.
     """
-    blocks = _m2_blocks(path)
+    blocks, sentences = _m2_blocks(path), []
     annotators = {name for _, edits in blocks for name in edits}
-    skipped = 0
     for words, edits in blocks:
         spans = itertools.chain(*edits.values())
         if any(not first <= last <= len(words) for first, last, _ in spans):
-            skipped += 1
             continue
         votes = [_marks(len(words), own) for own in edits.values()]
         kinds = []
@@ -182,16 +173,18 @@ def _m2(path: str, log: Log) -> Iterator[Marked]:
             marks = [vote[word] for vote in votes if vote[word]]
             is_wrong = marks and len(marks) >= len(annotators) / 2
             kinds.append(mode(marks) if is_wrong else RIGHT)
-        yield Marked(words, tuple(kinds))
-    if skipped:
+        sentences.append(Marked(words, tuple(kinds)))
+    if skipped := len(blocks) - len(sentences):
         log(
             f"{path}: {skipped} of {len(blocks)} sentences are left out: an edit is "
             "outside their words."
         )
+    return sentences
 
 
-def _m2_blocks(path: str) -> list[tuple[tuple[str, ...], _Edits]]:
-    blocks: list[tuple[tuple[str, ...], _Edits]] = []
+def _m2_blocks(path: str) -> list[tuple[tuple[str, ...], dict[str, list[_Edit]]]]:
+    """Returns the words of each sentence, and its edits by annotator."""
+    blocks: list[tuple[tuple[str, ...], dict[str, list[_Edit]]]] = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         kind, _, rest = line.removesuffix("\r").partition(" ")
         if kind == "S":
@@ -212,10 +205,10 @@ def _m2_blocks(path: str) -> list[tuple[tuple[str, ...], _Edits]]:
     return blocks
 
 
-def _marks(size: int, spans: Sequence[tuple[int, int, str]]) -> list[str]:
+def _marks(size: int, edits: Sequence[_Edit]) -> list[str]:
     """Returns the error kind of each word; the first one, if there are several."""
     kinds = [RIGHT] * size
-    for first, last, kind in sorted(spans):
+    for first, last, kind in sorted(edits):
         if first == last:
             first, last = (first, first + 1) if first < size else (size - 1, size)
         for word in range(first, last):
@@ -223,38 +216,34 @@ def _marks(size: int, spans: Sequence[tuple[int, int, str]]) -> list[str]:
     return kinds
 
 
-def _columns(path: str) -> Iterator[Marked]:
+def _columns(path: str) -> list[Marked]:
     """Reads words and labels of the first and last column: c/i or 0/1 (FCE, BEA)."""
     source = SentenceSource(files={}, word_column="0", tag_column="-1")
+    known = {"c": RIGHT, "0": RIGHT, "i": "error", "1": "error"}
+    sentences = []
     for sentence in source.columns(path):
-        unknown = {*sentence.tags} - {"c", "i", "0", "1"}
-        if unknown:
+        if unknown := {*sentence.tags} - {*known}:
             raise UserError(
-                f"{path}: the last column must be c or i (or 0 or 1), "
-                f"got {min(unknown)!r} in {sentence.id}. M2 files end in .m2."
+                f"{path}: the last column must be c or i (or 0 or 1), got "
+                f"{min(unknown)!r} in {sentence.id}. M2 files end in .m2."
             )
-        kinds = ("error" if tag in ("i", "1") else RIGHT for tag in sentence.tags)
-        yield Marked(sentence.words, tuple(kinds))
-
-
-def read_sentences(subject: Subject) -> dict[str, list[Marked]]:
-    """Reads the sentences with errors, by file of ``--errors``."""
-    config = subject.config
-    sets: dict[str, list[Marked]] = {}
-    for path in subject.files("errors"):
-        sentences = read_marked(path, subject.log)
-        name = Path(path).name
-        rng = np.random.default_rng(config.seed)
-        kept = sorted(rng.permutation(len(sentences))[: config.sentences])
-        sets[path if name in sets else name] = [sentences[at] for at in kept]
-    return sets
+        kinds = tuple(known[tag] for tag in sentence.tags)
+        sentences.append(Marked(sentence.words, kinds))
+    return sentences
 
 
 def section(subject: Subject) -> Section:
     """Reports error detection by the discriminator and the baselines."""
     config = subject.config
     table, kinds, sentences = [], [], []
-    for name, marked in read_sentences(subject).items():
+    sets: dict[str, list[Marked]] = {}
+    # Read all files before scoring, to fail early.
+    for path in subject.files("errors"):
+        every, name = read_marked(path, subject.log), Path(path).name
+        rng = np.random.default_rng(config.seed)
+        chosen = sorted(rng.permutation(len(every))[: config.sentences])
+        sets[path if name in sets else name] = [every[number] for number in chosen]
+    for name, marked in sets.items():
         scores = word_scores(
             subject.inspector,
             [each.words for each in marked],

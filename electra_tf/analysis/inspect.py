@@ -26,11 +26,18 @@ def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -
     inspector = Inspector(config.model, log)
     answers: list[Verdicts | Fills] = []
     for text in _texts(texts):
-        answers.append(_answer(inspector, text, config))
-        if config.json:
-            cli.say(json.dumps(record(answers[-1]), ensure_ascii=False))
+        if config.fill:
+            answer = inspector.fill(text, top=config.top)
+        elif config.corrupt:
+            options = {"mask_rate": config.mask_rate, "seed": config.seed}
+            answer = inspector.corrupt(text, **options)
         else:
-            cli.say("\n" * (len(answers) > 1) + shown(answers[-1]))
+            answer = inspector.verdicts(text)
+        answers.append(answer)
+        if config.json:
+            cli.say(json.dumps(record(answer), ensure_ascii=False))
+        else:
+            cli.say("\n" * (len(answers) > 1) + shown(answer))
     if not answers:
         raise UserError("no text: give it as an argument or on standard input.")
     if not (config.json or config.fill or config.corrupt):
@@ -40,14 +47,6 @@ def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -
         page = render.page(answers=answers, title="ELECTRA inspection", about=about)
         files.write_text(config.html, page)
         log(f"wrote {config.html}")
-
-
-def _answer(inspector: Inspector, text: str, config: InspectConfig) -> Verdicts | Fills:
-    if config.fill:
-        return inspector.fill(text, top=config.top)
-    if config.corrupt:
-        return inspector.corrupt(text, mask_rate=config.mask_rate, seed=config.seed)
-    return inspector.verdicts(text)
 
 
 def _texts(given: Sequence[str]) -> Iterator[str]:

@@ -29,51 +29,34 @@ from electra_tf.pretraining import (
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """Replaced-token probabilities of a text, including [CLS] and [SEP].
+    """Replaced-token probabilities of a text; all tuples have S entries.
 
-    Attributes:
-        text: the input text.
-        tokens: S word pieces of the discriminator's input.
-        probabilities: S floats, P(replaced).
-        original: S word pieces before corruption, or None without corruption.
-        is_masked: S booleans, positions sampled by the generator, or None.
+    ``original`` and ``is_masked`` are None without corruption.
     """
 
     text: str
-    tokens: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    original: tuple[str, ...] | None = None
-    is_masked: tuple[bool, ...] | None = None
+    tokens: tuple[str, ...]  # Word pieces of the discriminator's input.
+    probabilities: tuple[float, ...]  # P(replaced).
+    original: tuple[str, ...] | None = None  # Word pieces before corruption.
+    is_masked: tuple[bool, ...] | None = None  # Positions sampled by the generator.
 
 
 @dataclasses.dataclass(frozen=True)
 class Fills:
-    """Generator predictions for every mask of a text.
+    """Generator predictions for every mask of a text, independent of each other."""
 
-    Attributes:
-        text: the input text, with P masks.
-        tokens: S word pieces of the generator's input.
-        mask: the mask token.
-        fills: P times the most probable (token, probability), predicted independently.
-    """
-
-    text: str
-    tokens: tuple[str, ...]
-    mask: str
-    fills: tuple[tuple[tuple[str, float], ...], ...]
+    text: str  # With P masks.
+    tokens: tuple[str, ...]  # S word pieces of the generator's input.
+    mask: str  # The mask token.
+    fills: tuple[tuple[tuple[str, float], ...], ...]  # P times (token, probability).
 
 
 class Inspector:
     """Generator, discriminator and tokenizer of a folder, loaded on first use.
 
-    Args:
-        folder: a finished pretraining run or an import.
-        log: receives assumptions and warnings about inputs.
-
-    Raises:
-        ValueError: if the folder is damaged or not a model folder, a text is empty or
-            too long, or a setting is invalid.
-        OSError: if the folder or a required model does not exist.
+    ``folder`` is a finished pretraining run or an import. ``log`` receives assumptions
+    and warnings about inputs. Raises ValueError if the folder is damaged or a text or
+    setting is invalid, OSError if the folder or a required model does not exist.
     """
 
     def __init__(self, folder: str | Path, log: Log):
@@ -105,15 +88,14 @@ class Inspector:
     ) -> Verdicts:
         """Replaces tokens by generator samples, then predicts which are replaced.
 
-        Masks and samples depend only on text and seed. ``mask_rate`` defaults to the
-        value at the end of pretraining.
+        Masks and samples depend only on text and seed, not on the text's index.
+        ``mask_rate`` defaults to the value at the end of pretraining.
         """
         generator, detector = self.generator, self.detector
         parts = {"objective": detector.objective, "sampler": self.sampler}
         pair = Electra(generator, detector.encoder, **parts)
         ids = self.encode(text, detector.encoder, generator.encoder)
         inputs = self.inputs(ids)
-        # Seed by the text, not by its index.
         fingerprint = zlib.crc32(text.encode())
         row = tf.constant([fingerprint], tf.int64)
         keys = row_keys(row, tf.zeros_like(row), seed=seed)
@@ -144,11 +126,10 @@ class Inspector:
         inputs["masked_input_ids"] = inputs["input_ids"]
         inputs["masked_lm_positions"] = tf.constant(positions[None])
         logits = self.generator(inputs)
-        best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
-        rows = zip(best.indices.numpy(), best.values.numpy(), strict=True)
+        values, best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
         fills = tuple(
-            tuple(zip(self.names(token_ids), values.tolist(), strict=True))
-            for token_ids, values in rows
+            tuple(zip(self.names(row), p.tolist(), strict=True))
+            for row, p in zip(best.numpy(), values.numpy(), strict=True)
         )
         return Fills(text, self.names(ids), mask, fills)
 
@@ -210,8 +191,8 @@ class Inspector:
         is_finished = any(self.folder.glob("*.keras"))
         if is_finished and self.flags.get("objective") == "mlm":
             return (
-                "it was pretrained with --objective=mlm. Use inspect --fill or analyze "
-                "--only=representations."
+                "--objective=mlm trains only a generator. Use inspect --fill or "
+                "analyze --only=representations."
             )
         if not is_finished and (self.folder / CHECKPOINTS).is_dir():
             return "the run has not finished. The same command resumes it."

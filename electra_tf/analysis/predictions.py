@@ -4,10 +4,10 @@ Letters: N tokens of all rows without special ones, B batch, P masked positions,
 vocabulary.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from electra_tf import cli
@@ -23,23 +23,6 @@ from electra_tf.tasks.base import Ragged
 Generator = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 # Rows are padded to a multiple of this length to limit retracing.
 _STEP = 32
-
-
-@dataclasses.dataclass(frozen=True)
-class Predictions:
-    """The tokens of all rows, concatenated: arrays [N]."""
-
-    original: np.ndarray  # Ids of the text.
-    shown: np.ndarray  # Ids of the discriminator's input.
-    logits: np.ndarray  # Replaced-token logits, float64.
-    is_masked: np.ndarray  # Whether the generator sampled the token.
-    best: np.ndarray  # The generator's most probable ids if masked, else -1.
-    row: np.ndarray  # Index of the row.
-
-    @property
-    def is_replaced(self) -> np.ndarray:
-        """Mask of tokens whose input differs from the original, bool [N]."""
-        return self.original != self.shown
 
 
 def corruptions(inspector: Inspector, counts: np.ndarray) -> dict[str, Generator]:
@@ -64,18 +47,23 @@ def predict(
     batch_size: int = 32,
     log: Log = lambda line: None,
     name: str = "",
-) -> Predictions:
+) -> pd.DataFrame:
     """Corrupts the rows with a generator, if given, and predicts replaced tokens.
 
     Uses masks and sampler of the end of pretraining. Masks depend on row index and
     ``seed``, samples also on ``batch_size``.
+
+    Returns the N tokens of all rows in order, with the columns ``original`` (id in the
+    text), ``shown`` (id in the discriminator's input), ``is_replaced``, ``logits``
+    (float64), ``is_masked`` (sampled by the generator), ``best`` (the generator's most
+    probable id if masked, else -1) and ``row``.
     """
     vocabulary, detector = inspector.vocabulary, inspector.detector
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
     ragged = Ragged.of(rows)
     lengths = ragged.lengths
     order = np.argsort(lengths, kind="stable")
-    parts: list[tuple[np.ndarray, ...]] = []
+    parts = []
     progress = cli.Progress(len(rows), unit="row", log=log)
     for start in range(0, len(rows), batch_size):
         chosen = order[start : start + batch_size]
@@ -101,17 +89,22 @@ def predict(
             shown = inputs["input_ids"].numpy()
             masked = corrupted.is_masked.numpy()
             best = np.where(masked, greedy.inputs["input_ids"], -1)
-        logits = inspector.detect(inputs).numpy().astype(np.float64)
+        columns = {
+            "original": ids,
+            "shown": shown,
+            "is_replaced": ids != shown,
+            "logits": inspector.detect(inputs).numpy().astype(np.float64),
+            "is_masked": masked,
+            "best": best,
+            "row": np.repeat(chosen[:, None], width, axis=1),
+        }
         kept = (mask > 0) & ~np.isin(ids, special)
-        columns = (column[kept] for column in (ids, shown, logits, masked, best))
-        parts.append((*columns, chosen[np.nonzero(kept)[0]]))
-        done = min(start + batch_size, len(rows))
+        parts.append(pd.DataFrame({key: x[kept] for key, x in columns.items()}))
+        done = start + len(chosen)
         # The rate is unknown after the first batch, which may be the only one.
         if start:
             progress.update(done, name)
         else:
             progress.move(done)
-    joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
     # Stable: the tokens of a row stay in order.
-    in_order = np.argsort(joined[-1], kind="stable")
-    return Predictions(*(column[in_order] for column in joined))
+    return pd.concat(parts).sort_values("row", kind="stable", ignore_index=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import jinja2
 import matplotlib as mpl
 import matplotlib.axes
+import matplotlib.colors
 import matplotlib.figure
 import numpy as np
 import pandas as pd
@@ -23,8 +24,10 @@ from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.curves import PALETTE
 from electra_tf.runs.samples import VERDICTS
 
-# Background colors for P(replaced) of 0 and 1; dark text is readable on both.
-_REAL, _REPLACED = np.array([255, 255, 255]), np.array([240, 110, 90])
+# From P(replaced) 0 to 1; dark text is readable on all.
+_COLORS = matplotlib.colors.LinearSegmentedColormap.from_list(
+    "", ["#fff", "#f06e5a"]
+).with_extremes(bad="#fff")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +89,12 @@ def page(
         lstrip_blocks=True,
         finalize=lambda x: cli.visible(x) if type(x) is str else x,
     )
-    environment.filters |= {"cell": _cell, "rgb": background}
-    template = environment.from_string(
-        Path(__file__).with_name("page.html.j2").read_text("utf-8")
-    )
-    return template.render(
+    environment.filters |= {
+        "cell": _cell,
+        "color": lambda probability: matplotlib.colors.to_hex(_COLORS(probability)),
+    }
+    source = Path(__file__).with_name("page.html.j2").read_text("utf-8")
+    return environment.from_string(source).render(
         title=title,
         about=about,
         sections=sections,
@@ -108,30 +112,24 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
 
 
-def background(probability: float) -> str:
-    """Returns the CSS color for a probability of "replaced"."""
-    color = np.round(_REAL + probability * (_REPLACED - _REAL)).astype(int)
-    return f"rgb({','.join(map(str, color))})"
-
-
 def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
-    masked = answer.is_masked or [False] * len(answer.tokens)
     originals = answer.original or answer.tokens
+    masked = answer.is_masked or [False] * len(answer.tokens)
+    columns = (answer.tokens, originals, answer.probabilities, masked)
     cells = []
-    for at, token in enumerate(answer.tokens):
-        probability, original = answer.probabilities[at], originals[at]
+    for token, original, probability, is_masked in zip(*columns, strict=True):
         title = f"{token}: {probability:.1%} replaced"
         mark = VERDICTS[token != original, probability > 0.5].mark.strip()
         cells.append(
             {
                 "token": token,
                 "text": token.removeprefix("##"),
-                "space": bool(at) and not token.startswith("##"),
-                "probability": probability,
-                "title": title + (f"; was {original}" if masked[at] else ""),
+                "title": title + (f"; was {original}" if is_masked else ""),
+                "space": bool(cells) and not token.startswith("##"),
                 "original": original,
-                "masked": masked[at],
-                "mark": mark if answer.original is not None else "",
+                "probability": probability,
+                "masked": is_masked,
+                "mark": mark if answer.original else "",
             }
         )
     return cells

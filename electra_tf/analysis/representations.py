@@ -46,12 +46,10 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     Invariant to rotation and scale (Kornblith et al., 2019). NaN if the variance of
     either is 0.
     """
-    first, second = (
-        (each - each.mean(0)).astype(np.float64) for each in (first, second)
-    )
+    first, second = ((x - x.mean(0)).astype(np.float64) for x in (first, second))
     cross = np.square(first.T @ second).sum()
-    own = [np.linalg.norm(each.T @ each) for each in (first, second)]
-    return float(cross / (own[0] * own[1])) if min(own) > 0 else float("nan")
+    scale = np.linalg.norm(first.T @ first) * np.linalg.norm(second.T @ second)
+    return float(cross / scale) if scale > 0 else float("nan")
 
 
 def probe(
@@ -66,18 +64,17 @@ def probe(
 
     ``states`` are [L, N, D]; ``targets`` and ``sentences`` are classes and sentence
     indices [N]. All layers share the regularization, chosen on a held-out tenth for
-    their mean.
+    their mean. Raises UserError if all words have one class.
 
-    Returns the accuracies by layer on the other half and the majority baseline. With
-    ``is_detection``, these are AUCs of class 1. Raises UserError if all words have one
-    class.
+    Returns accuracies by layer on the other half and the majority baseline, or AUCs
+    of class 1 and 0.5 with ``is_detection``.
     """
     classes, numbers = np.unique(targets, return_inverse=True)
     training = halves(sentences, seed)
     if len(np.unique(numbers[training])) < 2:
         raise UserError(
-            "all words in the half of the sentences that trains the probe have the "
-            "same class, and a probe needs two: give more sentences."
+            "all words that train the probe have the same class, and a probe needs "
+            "two: give more sentences."
         )
     fitted, gold, loss = numbers[training], numbers[~training], frozen.LOSSES["tagging"]
     count = len(classes)
@@ -104,14 +101,14 @@ def section(subject: Subject) -> Section:
     sentences = [sentence.words for sentence in tagged]
     words = np.array([word for each in sentences for word in each], object)
     tags = np.array([tag for sentence in tagged for tag in sentence.tags])
-    owner = np.repeat(np.arange(len(tagged)), [len(each) for each in sentences])
+    lengths = [len(each) for each in sentences]
+    owner = np.repeat(np.arange(len(tagged)), lengths)
     rng = np.random.default_rng(seed)
     is_drawn = rng.random(len(words)) < _REPLACED_SHARE
     drawn = np.where(is_drawn, rng.permutation(words), words)
     pairs = zip(drawn, words, strict=True)
     is_replaced = np.array([new.lower() != old.lower() for new, old in pairs])
-    starts = np.cumsum([len(each) for each in sentences[:-1]])
-    drawn_sentences = [tuple(part) for part in np.split(drawn, starts)]
+    drawn_sentences = [tuple(x) for x in np.split(drawn, np.cumsum(lengths[:-1]))]
     inspectors = {config.model: subject.inspector}
     inspectors |= {folder: Inspector(folder, subject.log) for folder in config.encoders}
     clean, corrupted = {}, {}
@@ -133,10 +130,7 @@ def section(subject: Subject) -> Section:
             "replaced": probe(*data, is_detection=True, seed=seed),
         }
         for kind, (scores, baseline) in results.items():
-            layers += [
-                {"encoder": name, "probe": kind, "layer": layer, "score": score}
-                for layer, score in enumerate(scores)
-            ]
+            layers += [(name, kind, layer, score) for layer, score in enumerate(scores)]
             best.append(
                 f"{name}, probe {kind}: {max(scores):.3f} at layer "
                 f"{int(np.argmax(scores))} (majority baseline {baseline:.3f})"
@@ -144,11 +138,9 @@ def section(subject: Subject) -> Section:
         subject.log(f"probed {name}")
     names = ", ".join(Path(path).name for path in config.tagged) or "the sample"
     sentence = f"{len(at):,} words of {names}. {'; '.join(best)}."
-    tables = {
-        "Probe scores by layer": pd.DataFrame(layers),
-        "Linear CKA of layers": _cka(clean),
-    }
-    by_layer, cka = tables
+    columns = ["encoder", "probe", "layer", "score"]
+    by_layer, cka = "Probe scores by layer", "Linear CKA of layers"
+    tables = {by_layer: pd.DataFrame(layers, columns=columns), cka: _cka(clean)}
     charts = (
         Chart(by_layer, "layer", "score", "probe", "encoder"),
         Chart(cka, "layer", "other layer", "encoders", kind="heat", color="CKA"),
@@ -168,16 +160,10 @@ def _common(
 
 
 def _cka(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "encoders": one if one == other else f"{one} and {other}",
-                "layer": first,
-                "other layer": second,
-                "CKA": linear_cka(ours, theirs),
-            }
-            for one, other in itertools.combinations_with_replacement(clean, 2)
-            for first, ours in enumerate(clean[one])
-            for second, theirs in enumerate(clean[other])
-        ]
-    )
+    rows = []
+    for one, other in itertools.combinations_with_replacement(clean, 2):
+        pair = one if one == other else f"{one} and {other}"
+        for first, ours in enumerate(clean[one]):
+            for second, theirs in enumerate(clean[other]):
+                rows.append((pair, first, second, linear_cka(ours, theirs)))
+    return pd.DataFrame(rows, columns=["encoders", "layer", "other layer", "CKA"])

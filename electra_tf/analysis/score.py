@@ -4,7 +4,6 @@ Letters: L lists, H hypotheses of a list.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
+from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
@@ -61,20 +61,18 @@ def read(path: str) -> list[NBest]:
         where = f"{path}, line {number}"
         files.check_shape(row, _SHAPE, where)
         hypotheses = [
-            (each, None) if isinstance(each, str) else (each["text"], each.get("score"))
+            {"text": each} if isinstance(each, str) else each
             for each in row["hypotheses"]
         ]
-        if len({score is None for _, score in hypotheses}) > 1:
+        texts = tuple(each["text"] for each in hypotheses)
+        given = [each.get("score") for each in hypotheses]
+        first = np.array([score or 0.0 for score in given], float)
+        # A missing score would count as 0, a probability of 1.
+        is_valid = given.count(None) in (0, len(given)) and np.isfinite(first).all()
+        if not (texts and all(map(str.strip, texts)) and is_valid):
             raise UserError(
-                f"{where}: some hypotheses have no score, which would count as 0, a "
-                "probability of 1: give all hypotheses of a list a score, or none."
-            )
-        texts = tuple(text for text, _ in hypotheses)
-        first = np.array([score or 0.0 for _, score in hypotheses], float)
-        if not texts or not all(map(str.strip, texts)) or not np.isfinite(first).all():
-            raise UserError(
-                f"{where}: hypotheses must be a list of texts that are not empty, with "
-                "finite scores."
+                f"{where}: hypotheses must be a list of texts that are not empty. All "
+                "have finite scores, or all have no score."
             )
         reference, edits, words = row.get("reference"), None, 0
         if reference is not None:
@@ -140,6 +138,7 @@ def evaluate(
 
 def main(config: ScoreConfig) -> None:
     """Scores minimal pairs or n-best lists; raises UserError if an output exists."""
+    fields.check_dependencies(config)
     files.check_new(config.output, config.report, overwrite=config.overwrite)
     if config.data:
         minimal_pairs.main(config)
@@ -178,7 +177,7 @@ def rerank(config: ScoreConfig, log: Log) -> None:
         percent = {name: 100 * rate for name, rate in rates.items()}
         interval = ""
         # NaN for one list.
-        if math.isfinite(rates["low"]):
+        if not np.isnan(rates["low"]):
             interval = f" ({percent['low']:+.2f} to {percent['high']:+.2f})"
         cli.say(
             f"word error rate, %: first pass {percent['before']:.2f}, re-ranked "

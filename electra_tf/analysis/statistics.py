@@ -24,7 +24,8 @@ def rates(
     1998), or the number of sentences if the values do not vary between sentences.
     Returns a row per nonempty group: group, count, rate, low, high.
     """
-    rows = []
+    # The mean of a pandas Series skips NaN.
+    values, clusters, rows = np.asarray(values), np.asarray(clusters), []
     for group, name in enumerate(names):
         chosen = groups == group
         own = values[chosen].astype(np.float64)

@@ -6,6 +6,7 @@ Letters: V vocabulary.
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,13 +33,10 @@ _COUNTED_RECORDS = 20_000
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Rows of ids with [CLS] and [SEP], token counts [V], and a description.
+    """Rows of text with a description."""
 
-    ``counts`` are of the training text or, if it is missing, of these rows.
-    """
-
-    rows: Sequence[np.ndarray]
-    counts: np.ndarray
+    rows: Sequence[np.ndarray]  # Ids with [CLS] and [SEP].
+    counts: np.ndarray  # Token counts [V] of the training text, else of these rows.
     about: str
 
 
@@ -76,12 +74,11 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         rows = _read_records(held_out, limit)
         about = f"{len(rows):,} held-out rows of pretraining"
     else:
-        lines = [] if specs else [" ".join(x.words) for x in read_tagged(_sample())]
-        for source in open_corpus(specs, log=cli.note) if specs else ():
-            for document in source.documents():
-                lines += document
-                if len(lines) >= limit:
-                    break
+        sources = open_corpus(specs, log=cli.note) if specs else ()
+        documents = (document for each in sources for document in each.documents())
+        lines = [*itertools.islice(itertools.chain.from_iterable(documents), limit)]
+        if not specs:
+            lines = [" ".join(each.words) for each in read_tagged(_sample("tagged"))]
         size = longest_row(inspector, inspector.detector.encoder) - 2
         rows = [
             np.array([vocabulary.cls_id, *ids[at : at + size], vocabulary.sep_id])
@@ -100,15 +97,11 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
 def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
     """Returns the training and held-out record files of the run that exist."""
     flags = inspector.flags
-    built = [flags.get("data_dir") or inspector.folder / DATA]
-    places = flags.get("records") or built
+    places = flags.get("records") or [flags.get("data_dir") or inspector.folder / DATA]
     matches = _existing(places, pipeline.TRAINING)
     train = pipeline.without_held_out(matches)
-    if flags.get("eval_records"):
-        held_out = _existing(flags["eval_records"], pipeline.HELD_OUT)
-    else:
-        folders = [*filter(os.path.isdir, places), *map(os.path.dirname, matches)]
-        held_out = _existing(folders, pipeline.HELD_OUT)
+    folders = [*filter(os.path.isdir, places), *map(os.path.dirname, matches)]
+    held_out = _existing(flags.get("eval_records") or folders, pipeline.HELD_OUT)
     for folder in sorted({*map(os.path.dirname, (*train, *held_out))}):
         # A relative path may lead to the records of another run.
         if Path(folder, records.MANIFEST).exists():
@@ -139,7 +132,7 @@ def _read_records(shards: Sequence[str], limit: int) -> list[np.ndarray]:
     return [row.numpy() for batch in batches for row in batch]
 
 
-def _sample(name: str = "tagged") -> str:
+def _sample(name: str) -> str:
     return str(Path(__file__).with_name("samples") / f"{name}.txt")
 
 

@@ -3,12 +3,11 @@
 Jobs run in parallel, each in a process that appends its own results.
 """
 
-import concurrent.futures
 import json
 import os
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from electra_tf.data.pools import cores
 from electra_tf.training.callbacks import GracefulStop
 
 LOG, PICTURE, TABLE = "log.txt", "scores.png", "table.md"
+# Between looks at the processes.
+_SECONDS = 1.0
 
 
 def run(config: CompareConfig, log: Log = cli.say) -> int:
@@ -67,87 +68,74 @@ def run_jobs(
     after_job: Callable[[], object],
 ) -> str | None:
     """Runs all jobs; returns the name of the signal that stopped it, or None."""
-    pool = _Pool(store, workers)
-    total, shown = sum(len(job["parts"]) for job in jobs), 0
-    with concurrent.futures.ThreadPoolExecutor(workers) as threads:
-        try:
-            with GracefulStop() as stop:
-                pending = {threads.submit(pool.finish, job) for job in jobs}
-                while pending:
-                    done, pending = concurrent.futures.wait(
-                        pending, 1.0, concurrent.futures.FIRST_COMPLETED
-                    )
-                    for future in done:
-                        future.result()
-                    for row in store.refresh()[shown:]:
-                        shown += 1
-                        log(f"[{shown}/{total}] {describe(row)}")
-                    if done:
-                        after_job()
-                    if stop.requested:
-                        pool.stop()
-            return stop.requested
-        finally:
-            pool.stop(kill=True)
+    waiting, running, shown = [*jobs], {}, 0
+    total = sum(len(job["parts"]) for job in jobs)
 
+    def show_results() -> None:
+        nonlocal shown
+        for row in store.refresh()[shown:]:
+            shown += 1
+            log(f"[{shown}/{total}] {describe(row)}")
 
-class _Pool:
-    """The worker processes. One thread waits for each of them."""
-
-    def __init__(self, store: Store, workers: int):
-        self._store, self._workers = store, workers
-        self._processes: set[subprocess.Popen] = set()
-        self._lock = threading.Lock()
-        self._is_stopping = False
-
-    def finish(self, job: Job) -> None:
-        """Runs a job to its end; if the process dies, its current part fails."""
-        parts = job["parts"]
-        while parts and not self._is_stopping:
-            code = self._execute({**job, "parts": parts})
-            with self._lock:
-                rows = {key(row): row for row in self._store.refresh()}
-                parts = [part for part in parts if key(part) not in rows]
-                run = ("pretrain", job["system"], job["seed"], None, None)
-                has_failed = "failure" in rows.get(run, {})
-                if not parts or has_failed or self._is_stopping or code == cli.STOPPED:
-                    return
-                failure = f"the process ended with code {code}; see {LOG}"
-                self._store.add({**identity(parts[0]), "failure": failure})
-                parts = [] if parts[0]["kind"] == "pretrain" else parts[1:]
-
-    def _execute(self, job: Job) -> int:
-        folder = Path(job["folder"])
-        folder.mkdir(parents=True, exist_ok=True)
-        job = {**job, "results": str(self._store.path)}
-        with open(folder / LOG, "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "electra_tf.comparison.worker"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=_environment(self._workers),
-                # Ctrl-C must reach this process only, which then stops the others.
-                start_new_session=True,
-            )
-        self._processes.add(process)
-        try:
-            # Keep stdin open: the worker exits when it closes.
-            process.stdin.write((json.dumps(job) + "\n").encode())
-            process.stdin.flush()
-            if self._is_stopping:
+    try:
+        with GracefulStop() as stop:
+            while (waiting or running) and not stop.requested:
+                while waiting and len(running) < workers:
+                    job = waiting.pop(0)
+                    running[_start(job, store, workers)] = job
+                time.sleep(_SECONDS)
+                ended = [process for process in running if process.poll() is not None]
+                for process in ended:
+                    job = running.pop(process)
+                    if not stop.requested:
+                        waiting[:0] = _rest(job, process.returncode, store)
+                show_results()
+                if ended:
+                    after_job()
+            for process in running:
                 process.terminate()
-            return process.wait()
-        finally:
-            self._processes.discard(process)
-            process.stdin.close()
+            while any(process.poll() is None for process in running):
+                time.sleep(_SECONDS)
+                show_results()
+            show_results()
+        return stop.requested
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
-    def stop(self, *, kill: bool = False) -> None:
-        """Terminates the processes once, or kills them."""
-        if kill or not self._is_stopping:
-            self._is_stopping = True
-            for process in [*self._processes]:
-                process.kill() if kill else process.terminate()
+
+def _start(job: Job, store: Store, workers: int) -> subprocess.Popen:
+    folder = Path(job["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOG, "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "electra_tf.comparison.worker"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=_environment(workers),
+            # Ctrl-C must reach this process only, which then stops the others.
+            start_new_session=True,
+        )
+    # Keep stdin open: the worker exits when it closes.
+    line = json.dumps({**job, "results": str(store.path)}) + "\n"
+    process.stdin.write(line.encode())
+    process.stdin.flush()
+    return process
+
+
+def _rest(job: Job, code: int, store: Store) -> list[Job]:
+    """Returns a job for the parts after the one in which a process died, if any."""
+    rows = {key(row): row for row in store.refresh()}
+    parts = [part for part in job["parts"] if key(part) not in rows]
+    run = ("pretrain", job["system"], job["seed"], None, None)
+    if not parts or "failure" in rows.get(run, {}) or code == cli.STOPPED:
+        return []
+    failure = f"the process ended with code {code}; see {LOG}"
+    store.add({**identity(parts[0]), "failure": failure})
+    rest = [] if parts[0]["kind"] == "pretrain" else parts[1:]
+    return [{**job, "parts": rest}] if rest else []
 
 
 def _environment(workers: int) -> dict[str, str]:

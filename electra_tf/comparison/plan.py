@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from absl import flags
 
@@ -53,15 +53,14 @@ _MAY_DIFFER = {
 
 # Sent to the worker as a line of JSON; ``jobs`` documents the keys.
 Job = dict[str, Any]
-_Config = TypeVar("_Config", PretrainConfig, FinetuneConfig, ScoreConfig)
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry(Generic[_Config]):
+class Entry:
     """A system or probe: its name, and the config shared by its runs."""
 
     name: str
-    config: _Config
+    config: PretrainConfig | FinetuneConfig | ScoreConfig
 
     def settings(self) -> dict[str, Any]:
         """Returns the flags, with values, that must be equal in all runs."""
@@ -72,8 +71,8 @@ class Entry(Generic[_Config]):
         }
 
 
-System = Entry[PretrainConfig]
-Probe = Entry[FinetuneConfig] | Entry[ScoreConfig]
+# An entry with a PretrainConfig.
+System = Entry
 
 
 def systems(config: CompareConfig) -> tuple[System, ...]:
@@ -92,7 +91,7 @@ def systems(config: CompareConfig) -> tuple[System, ...]:
             raise UserError(f"--{flag}={name} is not one of the systems {known}.")
     first, *others = described
     for other in others:
-        mine, theirs = (dataclasses.asdict(s.config.data) for s in (first, other))
+        mine, theirs = vars(first.config.data), vars(other.config.data)
         changed = [f"--{name}" for name in mine if mine[name] != theirs[name]]
         if changed:
             raise UserError(
@@ -103,36 +102,34 @@ def systems(config: CompareConfig) -> tuple[System, ...]:
     return described
 
 
-def probes(config: CompareConfig) -> tuple[Probe, ...]:
+def probes(config: CompareConfig) -> tuple[Entry, ...]:
     """Parses the probes from the flags."""
     taken = {AVERAGE}
     # A placeholder; the worker fills in the model folder.
     model = ["--model=."]
-    found = (
-        *_entries("probe", config.probe, FinetuneConfig, config, taken),
-        *_entries("pairs", config.pairs, ScoreConfig, config, taken, model),
-    )
-    for probe in found:
-        if isinstance(probe.config, ScoreConfig) and not probe.config.data:
+    tuned = [*_entries("probe", config.probe, FinetuneConfig, config, taken)]
+    scored = [*_entries("pairs", config.pairs, ScoreConfig, config, taken, model)]
+    for probe in tuned:
+        run, default = probe.config.run, FinetuneConfig().run
+        if (run.seed, run.seeds) != (default.seed, default.seeds):
+            raise UserError(
+                f"--probe={probe.name}: the comparison sets --seed and --seeds: leave "
+                "them out, and use --probe_seeds."
+            )
+    for probe in scored:
+        if not probe.config.data:
             raise UserError(f"--pairs={probe.name} needs --data, the minimal pairs.")
-        if isinstance(probe.config, FinetuneConfig):
-            run, default = probe.config.run, FinetuneConfig().run
-            if (run.seed, run.seeds) != (default.seed, default.seeds):
-                raise UserError(
-                    f"--probe={probe.name}: the comparison sets --seed and --seeds: "
-                    "leave them out, and use --probe_seeds."
-                )
-    return found
+    return (*tuned, *scored)
 
 
 def _entries(
     flag: str,
     texts: Sequence[str],
-    config_class: type[_Config],
+    config_class: type,
     config: CompareConfig,
     taken: set[str],
     shared: Sequence[str] = (),
-) -> Iterator[Entry[_Config]]:
+) -> Iterator[Entry]:
     """Parses the texts of a flag; adds their names to ``taken``."""
     for text in texts:
         name, _, rest = text.partition(":")
@@ -197,11 +194,11 @@ def budgeted(
             f"{', '.join(by_name)}."
         )
     budget = int(steps) * step_cost(by_name[name])
-    return tuple(_scaled(system, budget, step_cost(system)) for system in described)
+    return tuple(_scaled(each, round(budget / step_cost(each))) for each in described)
 
 
-def _scaled(system: System, budget: float, step_cost: float) -> System:
-    steps = round(budget / step_cost)
+def _scaled(system: System, steps: int) -> System:
+    """Sets the training steps, and scales settings in steps by the same factor."""
     given = fields.to_flat(system.config)
     share = steps / given["num_train_steps"]
     scaled = {
@@ -225,7 +222,7 @@ class Plan:
 
     config: CompareConfig
     systems: tuple[System, ...]
-    probes: tuple[Probe, ...]
+    probes: tuple[Entry, ...]
     data: build.PretrainingData
 
     @property
@@ -286,9 +283,9 @@ def make(config: CompareConfig, log: Log) -> Plan:
 def jobs(plan: Plan, store: Store) -> list[Job]:
     """Returns the missing runs; all systems of a seed precede the next seed.
 
-    Keys of a job: ``system``, ``seed``, ``folder``, ``flops``, ``is_untrained``, and
-    ``parts``, the missing rows of the results in order. A part has the key of its row
-    and a flat ``config``; the part of a probe also has ``command``.
+    Keys of a job: ``system``, ``seed``, ``folder``, ``flops``, and ``parts``, the
+    missing rows of the results in order. A part has the key of its row and a flat
+    ``config``; the part of a probe also has ``command``.
     """
     every = (_job(plan, store, row, seed) for seed in plan.seeds for row in plan.rows)
     return [job for job in every if job["parts"]]
@@ -312,8 +309,7 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
             parts.append(part)
     is_needed = bool(parts) and not (folder / ENCODER).exists()
     if is_needed or store.find(system.name, seed) is None:
-        data = system.config.data
-        vocab_file = data.vocab_file
+        data, vocab_file = system.config.data, system.config.data.vocab_file
         # Existing records have their vocabulary beside them.
         if not (vocab_file or data.records):
             data_dir = data.data_dir or f"{plan.config.output_dir}/data"
@@ -330,9 +326,5 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
             "dry_run": False,
         }
         parts.insert(0, {"kind": "pretrain", **about, "config": config})
-    return about | {
-        "folder": str(folder),
-        "is_untrained": system.name == UNTRAINED,
-        "flops": plan.flops(system),
-        "parts": parts,
-    }
+    flops = plan.flops(system)
+    return about | {"folder": str(folder), "flops": flops, "parts": parts}

@@ -6,10 +6,11 @@ little more than token frequencies, so a probe would measure memorization of wor
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
 import matplotlib.figure
+import numpy as np
 from scipy import stats
 
 from electra_tf import cli
@@ -40,21 +41,18 @@ class Scores:
         """The main score: the average, or the only probe."""
         return self.columns[-1]
 
-    def one(self, system: str, seed: int, column: str) -> float | None:
-        """Returns a score, or None if it is missing; the average needs all probes."""
+    def by_seed(self, system: str, column: str) -> np.ndarray:
+        """Returns the scores of all seeds, NaN if missing; averages need all probes."""
         if column == AVERAGE:
-            scores = [self.one(system, seed, probe.name) for probe in self.plan.probes]
-            return None if None in scores else fmean(scores)
-        row = self.store.find(system, seed, column)
-        if row is None or _is_finite(row["score"]):
-            return row and row["score"]
-        # A diverged seed counts as the baseline.
-        return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
+            names = [probe.name for probe in self.plan.probes]
+            return np.mean([self.by_seed(system, name) for name in names], axis=0)
+        rows = (self.store.find(system, seed, column) for seed in self.plan.seeds)
+        return np.array([math.nan if row is None else _score(row) for row in rows])
 
     def all(self, system: str, column: str) -> list[float]:
-        """Returns the scores of all seeds that have one."""
-        scores = (self.one(system, seed, column) for seed in self.plan.seeds)
-        return [score for score in scores if score is not None]
+        """Returns the scores of the seeds that have one."""
+        scores = self.by_seed(system, column)
+        return scores[~np.isnan(scores)].tolist()
 
     def runs(self, system: str) -> list[Row]:
         """Returns the rows of the finished pretraining runs."""
@@ -75,8 +73,8 @@ class Scores:
                 continue
             runs = self.runs(system.name)
             # NaN is null in the file.
-            aucs = [x for run in runs if (x := run["held_out"].get(_AUC)) is not None]
-            gains = [gain for run in runs if (gain := _gain(run)) is not None]
+            aucs = _known(run["held_out"].get(_AUC) for run in runs)
+            gains = _known(map(_gain, runs))
             nats = config.threshold_nats
             if aucs and fmean(aucs) < config.threshold_auc:
                 values[system.name] = f"AUC {fmean(aucs):.3f}"
@@ -85,13 +83,17 @@ class Scores:
                 values[system.name] = f"{fmean(gains):.2f} nats"
         return values
 
-    def baseline(self, column: str) -> float | None:
+    def baseline(self, column: str) -> float:
         """Returns the score of the majority baseline, or of chance for pairs."""
+        names = [column]
         if column == AVERAGE:
-            scores = [self.baseline(probe.name) for probe in self.plan.probes]
-            return None if None in scores else fmean(scores)
-        rows = self.store.rows("probe")
-        return next((row["baseline"] for row in rows if row["probe"] == column), None)
+            names = [probe.name for probe in self.plan.probes]
+        known: dict[str, float | None] = {}
+        for row in self.store.rows("probe"):
+            known.setdefault(row["probe"], row["baseline"])
+        # NaN is null in the file.
+        values = [known.get(name) for name in names]
+        return math.nan if None in values else fmean(values)
 
     def differences(self, column: str) -> dict[str, statistics.Difference]:
         """Compares systems with the reference, over their common seeds.
@@ -99,25 +101,37 @@ class Scores:
         Leaves out systems below the threshold; empty if the reference is below it.
         """
         reference, differences, below = self.plan.config.reference, {}, self.below
+        theirs = self.by_seed(reference, column)
         for name in [row.name for row in self.plan.rows]:
             if name == reference or {name, reference} & {*below}:
                 continue
-            pairs = [
-                (self.one(name, seed, column), self.one(reference, seed, column))
-                for seed in self.plan.seeds
-            ]
-            whole = [pair for pair in pairs if None not in pair]
-            mine, theirs = ([pair[side] for pair in whole] for side in (0, 1))
-            differences[name] = statistics.paired_difference(mine, theirs)
+            mine = self.by_seed(name, column)
+            both = ~np.isnan(mine - theirs)
+            differences[name] = statistics.paired_difference(mine[both], theirs[both])
         return differences
+
+
+def _score(row: Row) -> float:
+    """Returns the score of a probe; diverged seeds count as the baseline."""
+    if _is_finite(row["score"]):
+        return row["score"]
+    return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
+
+
+def _is_finite(score: float | None) -> bool:
+    # NaN is null in the file.
+    return score is not None and math.isfinite(score)
 
 
 def _gain(row: Row) -> float | None:
     """Returns the gain of a masked LM over the best trivial predictor, in nats."""
     nats, trivial = row["held_out"].get(_NATS), row.get("trivial") or {}
-    names = (_NATS, f"{_NATS}{COPYING}")
-    known = [x for name in names if (x := trivial.get(name)) is not None]
+    known = _known(trivial.get(name) for name in (_NATS, f"{_NATS}{COPYING}"))
     return min(known) - nats if known and nats is not None else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def markdown(plan: Plan, store: Store) -> str:
@@ -143,12 +157,7 @@ def markdown(plan: Plan, store: Store) -> str:
         parts += [_below_threshold(scores)] if below else []
         parts += [] if config.reference in below else _difference_tables(scores)
     parts += [_held_out_table(scores), _failures(scores)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _is_finite(score: float | None) -> bool:
-    # NaN is null in the file.
-    return score is not None and math.isfinite(score)
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
@@ -161,8 +170,8 @@ def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
         parameters = costs.parameters(row.config, len(plan.data.vocabulary))
         seconds = [run["train_seconds"] for run in own]
         time = cli.duration(fmean(seconds)) if seconds else ""
-        shown = [*(f"{count:.3g}" for count in counts), f"{max(parameters.values()):,}"]
-        lines.append([row.name, f"{steps:,}", *shown, time, f"{len(own)}"])
+        cells = [*(f"{count:.3g}" for count in counts), f"{max(parameters.values()):,}"]
+        lines.append([row.name, f"{steps:,}", *cells, time, f"{len(own)}"])
     head = ["system", "steps", "FLOPs/step (matmul)", "FLOPs (matmul)"]
     head += ["FLOPs (original)", "parameters", "training time", "runs"]
     return "## Cost\n\n" + table(head, lines)
@@ -174,21 +183,17 @@ def _score_table(scores: Scores) -> str:
         columns = [scores.all(row.name, column) for column in scores.columns]
         lines.append([row.name, *map(spread, columns), str(len(columns[-1]))])
     trivial = [scores.baseline(column) for column in scores.columns]
-    shown = ["" if value is None else f"{value:.2f}" for value in trivial]
-    lines.append(["majority baseline", *shown, ""])
+    lines.append(["majority baseline", *(formatted(x, ".2f") for x in trivial), ""])
     # Minimal pairs have another metric for masked LMs.
     metrics: dict[str, dict[str, None]] = {}
     for row in scores.store.rows("probe"):
-        metrics.setdefault(row["probe"], {})[row["metric"]] = None
-    shown = [
-        f"{name}: {' or '.join(own)}"
-        for name, own in metrics.items()
-        if name in scores.columns
-    ]
+        if row["probe"] in scores.columns:
+            metrics.setdefault(row["probe"], {})[row["metric"]] = None
+    legend = "; ".join(f"{name}: {' or '.join(own)}" for name, own in metrics.items())
     return (
         "## Scores\n\nMean ± standard deviation over the pretraining seeds.\n\n"
         + table(["system", *scores.columns, "seeds"], lines)
-        + (f"\n\n{'; '.join(shown)}." if shown else "")
+        + (f"\n\n{legend}." if legend else "")
     )
 
 
@@ -220,9 +225,10 @@ def _difference_tables(scores: Scores) -> Iterator[str]:
         p_values = (exact, statistics.holm(exact), t_test, statistics.holm(t_test))
         lines = []
         for (name, one), *values in zip(differences.items(), *p_values, strict=True):
-            ends = f"[{signed(one.low)}, {signed(one.high)}]" if one.pairs > 1 else ""
-            shown = ["" if math.isnan(value) else f"{value:.3g}" for value in values]
-            lines.append([name, signed(one.mean), ends, *shown, str(one.pairs)])
+            ends = f"[{one.low:+.2f}, {one.high:+.2f}]" if one.pairs > 1 else ""
+            shown = [formatted(value, ".3g") for value in values]
+            mean = formatted(one.mean, "+.2f")
+            lines.append([name, mean, ends, *shown, str(one.pairs)])
         if lines:
             yield f"**{column}**\n\n" + table(head, lines)
 
@@ -239,7 +245,7 @@ def _held_out_table(scores: Scores) -> str:
         return ""
     lines = []
     for system, runs in losses.items():
-        cells = ([x for run in runs if (x := run.get(n)) is not None] for n in names)
+        cells = (_known(run.get(name) for run in runs) for name in names)
         lines.append([system, *map(spread, cells)])
     return (
         "## Held-out text\n\nA column compares systems only if they solve the same "
@@ -258,8 +264,7 @@ def _failures(scores: Scores) -> str:
         is_planned = row["system"] in names and row["seed"] in plan.seeds
         return is_planned and row.get("probe") in probes
 
-    failures = filter(is_shown, scores.store.failures())
-    notes = [f"- {describe(row)}" for row in failures]
+    notes = [f"- {describe(row)}" for row in scores.store.failures() if is_shown(row)]
     notes += [
         f"- {row['system']} seed {row['seed']}: {len(row['failed_seeds'])} of "
         f"{len(row['scores'])} fine-tuning runs of {row['probe']} diverged or learned "
@@ -292,30 +297,32 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean:.{digits}f}{deviation}"
 
 
-def signed(value: float) -> str:
-    """Formats a number with its sign; "" for NaN."""
-    return "" if math.isnan(value) else f"{value:+.2f}"
+def formatted(value: float, style: str) -> str:
+    """Formats a number; "" for NaN."""
+    return "" if math.isnan(value) else format(value, style)
 
 
 def figure(scores: Scores) -> matplotlib.figure.Figure | None:
     """Draws a dot per seed, means and t intervals; returns None without scores."""
     # `scores.main` needs at least one probe.
     rows = scores.plan.rows if scores.columns else ()
-    shown = [row.name for row in rows if scores.all(row.name, scores.main)]
+    scores_of = {row.name: scores.all(row.name, scores.main) for row in rows}
+    # From the bottom.
+    shown = [name for name in reversed(scores_of) if scores_of[name]]
     if not shown:
         return None
     size = (6.5, max(3.2, 0.42 * len(shown) + 1.6))
     made = matplotlib.figure.Figure(figsize=size, layout="constrained")
     axis = made.subplots()
-    for height, name in enumerate(reversed(shown)):
-        values = scores.all(name, scores.main)
+    for height, name in enumerate(shown):
+        values = scores_of[name]
         axis.scatter(values, [height - 0.18] * len(values), s=10, color="0.6")
         error = None
         if len(values) > 1:
             quantile = stats.t.ppf((1 + statistics.CONFIDENCE) / 2, len(values) - 1)
             error = quantile * stats.sem(values)
         axis.errorbar(fmean(values), height, xerr=error, fmt="o", color="C0", capsize=3)
-    axis.set_yticks(range(len(shown)), shown[::-1])
+    axis.set_yticks(range(len(shown)), shown)
     axis.set_ylim(-0.7, len(shown) - 0.3)
     axis.set_xlabel(
         f"{scores.main}, mean over seeds with {statistics.CONFIDENCE:.0%} interval"

@@ -106,15 +106,16 @@ class Store:
                 + "\nUse the old values to resume, another --output_dir for a new "
                 "comparison, or --overwrite to delete their results."
             )
-        kept = {
-            where: row
-            for where, row in self._rows.items()
+        kept = [
+            row
+            for row in self._rows.values()
             if row["system"] not in changed["systems"]
             and row.get("probe") not in changed["probes"]
-        }
+        ]
         if len(kept) < len(self._rows):
-            files.write_json_lines(self.path, kept.values())
-            self._rows, self._before = kept, len(kept)
+            files.write_json_lines(self.path, kept)
+            self._before = len(kept)
+            self.refresh()
         for name in changed["systems"]:
             files.remove(self.folder / RUNS / name)
         for kind in changed:

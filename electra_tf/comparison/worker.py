@@ -20,7 +20,7 @@ from typing import Any
 import keras
 
 from electra_tf import cli, files
-from electra_tf.comparison.plan import Job
+from electra_tf.comparison.plan import UNTRAINED, Job
 from electra_tf.comparison.store import ENCODER, Row, identity
 from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
@@ -41,16 +41,17 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
     """
     for part in job["parts"]:
         start, is_run = time.monotonic(), part["kind"] == "pretrain"
+        # Earlier models leave memory and a global dtype policy behind.
+        keras.backend.clear_session()
+        gc.collect()
+        keras.mixed_precision.set_global_policy("float32")
         try:
             if is_run:
                 row = _pretrained(job, part)
+            elif part["command"] == "score":
+                row = _paired(job, part)
             else:
-                # Earlier models leave memory and a global dtype policy behind.
-                keras.backend.clear_session()
-                gc.collect()
-                keras.mixed_precision.set_global_policy("float32")
-                is_scored = part["command"] == "score"
-                row = _paired(job, part) if is_scored else _finetuned(job, part)
+                row = _finetuned(job, part)
         except Exception as error:  # A failure must not stop other runs.
             traceback.print_exception(error)
             text = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
@@ -71,7 +72,7 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
 def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
     config = fields.from_flat(part["config"], PretrainConfig)
     home = PretrainingFolder(Path(job["folder"]))
-    if job["is_untrained"]:
+    if job["system"] == UNTRAINED:
         data = build.pretraining_data(config, cli.note)
         words = data.vocabulary
         ids = build.special_ids(words)

@@ -6,7 +6,6 @@ import pytest
 from scipy import stats
 
 from electra_tf.analysis import bias, predictions
-from electra_tf.analysis.predictions import Predictions
 from electra_tf.analysis.subject import word_pieces
 from tests.tasks.common import TOKENS
 
@@ -38,16 +37,30 @@ def test_words_and_their_traits(inspector):
     assert of("piece", 1) == ["first piece", "continuing piece"]
 
 
+def test_rare_tags_have_no_group(inspector):
+    words = [f"T{number:02}" for number in range(25)]
+    rows, word = word_pieces(inspector, [("the",) * 26])
+    tokens, flags = predictions.predict(inspector, rows), np.zeros(len(TOKENS), bool)
+    found = bias.traits(tokens, word, ["T24", *words], flags.astype(int), flags)
+    groups, names = found["part of speech"]
+    assert names == [*words[:23], "T24"]
+    assert groups.tolist() == [23, *range(23), -1, 23]
+
+
 def tokens_of(rng, size=60):
     original = rng.integers(5, 9, size)
     masked = rng.random(size) < 0.5
-    return Predictions(
-        original=original,
-        shown=np.where(masked, rng.integers(5, 9, size), original),
-        logits=rng.normal(size=size),
-        is_masked=masked,
-        best=np.where(masked, rng.integers(5, 9, size), -1),
-        row=np.arange(size) // 10,
+    shown = np.where(masked, rng.integers(5, 9, size), original)
+    return pd.DataFrame(
+        {
+            "original": original,
+            "shown": shown,
+            "is_replaced": shown != original,
+            "logits": rng.normal(size=size),
+            "is_masked": masked,
+            "best": np.where(masked, rng.integers(5, 9, size), -1),
+            "row": np.arange(size) // 10,
+        }
     )
 
 

@@ -121,7 +121,7 @@ def test_json_lines(folder, capsys):
     first, second = lines("a good book", "bad")
     assert first["tokens"] == ["[CLS]", "a", "good", "book", "[SEP]"]
     assert len(first["replaced_probability"]) == 5
-    with pytest.raises(SystemExit, match="--corrupt and --fill exclude each other"):
+    with pytest.raises(SystemExit, match="--fill cannot be used with --corrupt"):
         lines("--corrupt", "--fill", "a")
     assert second["text"] == "bad"
     (found,) = lines("--corrupt", "--mask_rate=0.9", "a b c")

@@ -194,7 +194,7 @@ def test_what_cannot_be_done_is_one_line(folder, tmp_path):
     for flags, rows, message in (
         ([], LINES[2:], r"0 references.*give --weight"),
         (["--weight=1"], [{"hypotheses": ["book " * 40]}], "takes from 1 to 30"),
-        (["--weight=-1"], LINES, "--weight must not be negative"),
+        (["--weight=-1"], LINES, "--weight must be at least 0"),
         *((["--overwrite", x], LINES, "must be different files") for x in reports),
     ):
         with pytest.raises(SystemExit, match=message):

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -17,6 +18,12 @@ def test_independent_tokens_have_wilsons_interval(right, count):
     peer = stats.binomtest(right, count).proportion_ci(method="wilson")
     assert (found.pop("low"), found.pop("high")) == pytest.approx([*peer])
     assert found == {"group": "x", "count": count, "rate": right / count}
+
+
+def test_nan_values_are_not_left_out():
+    values = pd.Series([1.0, np.nan, 0.0])
+    (row,) = statistics.rates(values, np.zeros(3), np.arange(3), ["a"]).itertuples()
+    assert np.isnan(row.rate)
 
 
 def test_intervals_of_dependent_tokens_are_those_of_a_bootstrap_of_sentences():

@@ -32,13 +32,3 @@ def test_resolves(path):
     assert len({probe.name for probe in probes}) == len(probes) > 0
     data = [probe.config.data for probe in probes]
     assert all((given.data_dir or given.train).startswith("my/") for given in data)
-
-
-def test_flags_of_the_command_line_come_after_the_file():
-    flags = ["--pretrain=--hidden_size=256", "--system=wide: --hidden_size=512"]
-    path = ROOT / "configs" / "compare" / "table5.cfg"
-    config = cli.parse(CompareConfig, [f"--flagfile={path}", *flags, "--seeds=2"])
-    found = {system.name: system.config for system in plan.systems(config)}
-    assert found["electra"].encoder.hidden_size == 256
-    assert found["wide"].encoder.hidden_size == 512
-    assert config.seeds == 2

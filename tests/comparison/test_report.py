@@ -92,15 +92,21 @@ def test_a_missing_score_takes_its_pair_along(tmp_path):
     found = Scores(plan(), store)
     assert found.differences("average")["mlm"].pairs == 2
     assert found.differences("average")["untrained"].pairs == 3
-    assert found.one("mlm", 1, "average") is None
+    assert np.isnan(found.by_seed("mlm", "average")[1])
 
 
 def test_a_probe_that_diverged_counts_as_the_baseline(store):
     about = {"kind": "probe", "system": "electra", "seed": 0, "point": 1.0}
     row = {**about, "metric": "dev pearson", "baseline": 50.0, "failed_seeds": [1]}
     store.add({**row, "probe": "cola", "score": math.nan, "scores": [80.0, math.nan]})
-    assert Scores(plan(), store).one("electra", 0, "cola") == 65.0
+    assert Scores(plan(), store).by_seed("electra", "cola")[0] == 65.0
     assert len(Scores(plan(), store).all("electra", "cola")) == 3
+
+
+def test_a_probe_without_a_baseline(tmp_path):
+    fill(Store(tmp_path), baseline=math.nan)
+    text = markdown(plan(), Store(tmp_path))
+    assert rows_of(text, "## Scores")[-1] == ["majority baseline", "", "", "", ""]
 
 
 def test_costs(store):

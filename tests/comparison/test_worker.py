@@ -33,7 +33,7 @@ def job(folder, *probes, **values):
     config = {"model_dir": str(folder), "seed": 3, **SIZES, **values}
     parts = [{"kind": "pretrain", **about, "config": config}]
     parts += [{"kind": "probe", **about, "point": 1.0, **probe} for probe in probes]
-    where = {"folder": str(folder), "is_untrained": True, "flops": FLOPS}
+    where = {"folder": str(folder), "flops": FLOPS}
     # The worker reads a job from JSON.
     return json.loads(json.dumps({**about, **where, "parts": parts}))
 
