@@ -21,8 +21,8 @@ from electra_tf.data.pools import cores
 from electra_tf.training.callbacks import GracefulStop
 
 LOG, PICTURE, TABLE = "log.txt", "scores.png", "table.md"
-# Between looks at the processes.
-_SECONDS = 1.0
+# Between looks at the processes and their results.
+_SECONDS = 0.5
 
 
 def run(config: CompareConfig, log: Log = cli.say) -> int:
