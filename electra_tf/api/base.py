@@ -111,7 +111,8 @@ class TextModel(TextInputs, TaskModel):
         task: ``Task.to_json``, with the column names of tables under "columns" and
             training settings of the preset under "recipe".
         vocabulary: tokens in the order of their ids.
-        lower_case, strip_accents: as in ``WordPiece``.
+        lower_case: whether to lower-case texts.
+        strip_accents: whether to remove accents.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
 
@@ -304,7 +305,7 @@ class TextModel(TextInputs, TaskModel):
             super().quantize(mode, config, **kwargs)
             self.compile_default()
         # Old traces keep the float weights in memory.
-        self._inference = self._predictor = None
+        self._inference, self._predictor = (None, None), None
         self._vectors = SentenceVectors(
             self.encoder, self.tokenizer, self.max_seq_length
         )
