@@ -33,7 +33,7 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
     from electra_tf import data, tasks
     from electra_tf.config.finetuning import RecipeConfig
     from electra_tf.runs import finetuning
-    from electra_tf.runs.trainer import Trainer, Watch
+    from electra_tf.runs.trainer import Trainer
     from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 
     keras.utils.set_random_seed(0)
@@ -62,12 +62,12 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
         loss=task.loss("mean"),
         jit_compile=finetuning.JIT_COMPILE["none"],
     )
-    trainer = Trainer(model, rows, order, total_steps=STEPS)
-    watch = Watch(log=lambda line: None, record=lambda row: None, log_steps=10)
+    options = {"log": lambda line: None, "record": lambda row: None, "log_steps": 10}
+    trainer = Trainer(model, rows, order, total_steps=STEPS, **options)
 
     def train() -> float:
         began = time.process_time()
-        trainer.train(0, watch)
+        trainer.train(0)
         return STEPS * BATCH / (time.process_time() - began)
 
     return train

@@ -265,8 +265,8 @@ class SearchConfig(Group):
     search: tuple[str, ...] = list_field(
         "Hyperparameters to search, such as learning_rate,epochs, each optionally with "
         "a range (learning_rate=1e-4:1e-3) or values (epochs=2/4/8); also dropout, "
-        "attention_dropout, head_dropout, layerwise_decay, weight_decay, "
-        "warmup_proportion and seed. A held-out fifth of the training data selects the "
+        "attention_dropout, head_dropout, layerwise_decay, weight_decay and "
+        "warmup_proportion. A held-out fifth of the training data selects the "
         "best values, which then train on all of it. Needs Optuna."
     )
     search_trials: int = resumable_field(
@@ -343,18 +343,14 @@ class FinetuneConfig:
             "--search trains the encoder, and --frozen does not: leave one out.",
         )
         for name, numbers, _ in self.search.parsed():
-            uses_seed = self.run.seeds > 1 or self.data.train_fraction < 1
-            require(
-                name != "seed" or not uses_seed,
-                "--search=seed: leave --seeds and --train_fraction out, which use it.",
-            )
             for number in numbers:
                 try:
                     self.trying({name: number})
                 except UserError as error:
                     raise UserError(f"--search: {error}") from error
 
-    def trying(self, values: Mapping[str, float]) -> FinetuneConfig:
-        """Returns the config of one trial: these values and no search."""
-        flat = fields.to_flat(self) | {"search": ()} | dict(values)
-        return fields.from_flat({**flat, "seed": int(flat["seed"])}, FinetuneConfig)
+    def trying(self, values: Mapping[str, Any]) -> FinetuneConfig:
+        """Returns the config with these values and no search."""
+        return fields.from_flat(
+            fields.to_flat(self) | {"search": (), **values}, FinetuneConfig
+        )

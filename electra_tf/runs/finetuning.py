@@ -1,15 +1,13 @@
 """Fine-tuning run: loads encoder and task, trains all seeds, exports the best one."""
 
-from __future__ import annotations
-
-import copy
 import dataclasses
 import functools
 import hashlib
+import importlib.util
 import math
 import time
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
 from electra_tf.runs.curves import plot_seeds
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.runs.trainer import Trainer, Watch, brief
+from electra_tf.runs.trainer import Stopped, Trainer, brief
 from electra_tf.serving import export
 from electra_tf.tasks.base import Task
 from electra_tf.tasks.batching import Outputs, TrainingOrder, bucket_lengths
@@ -57,11 +55,6 @@ from electra_tf.training.sinks import EVAL_PREFIX, TensorBoardScalars
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
 JIT_COMPILE = {"none": "auto", "mirrored": False}
-# Flags without effect on a probe, apart from those of recipes and tasks.
-_NOT_FROZEN = (
-    *("test", "callback", "lora_rank", "pooling", "head_init", "keep"),
-    *("early_stopping_patience", "export_litert", "export_onnx"),
-)
 # --search scores trials on every fifth training example.
 _SEARCH_PERIOD = 5
 _FEWEST_TO_SEARCH = 50
@@ -69,10 +62,6 @@ _FEWEST_TO_SEARCH = 50
 
 def main(config: FinetuneConfig) -> int:
     """Runs the command; the exit code is an error if every seed failed."""
-    unread = _NOT_FROZEN if config.run.init == "random" else (*_NOT_FROZEN, "seeds")
-    unused = [name for name in unread if name in config.given]
-    if config.run.frozen and unused:
-        cli.say(f"warning: --frozen does not use --{', --'.join(unused)}")
     report = run(with_recipe(config, cli.say), cli.say)
     if report is None:
         return cli.STOPPED
@@ -101,69 +90,190 @@ def run(
     invalid inputs, and if another process runs in the folder.
     """
     began = time.monotonic()
-    if config.run.frozen:
-        return probe(read(config, log, task), log)
-    if config.search.search:
-        config = searched(config, log, task)
-        if config is None:
-            return None
-    job = prepare(config, log, task)
-    with files.owned(job.folder.path):
-        trained = train(job)
-        if trained is None:
-            return None
-        report = finish(job, *trained)
-    took = cli.duration(time.monotonic() - began)
-    log(f"seed {report['exported_seed']} is in {job.folder.path}; took {took}")
+    try:
+        if config.search.search:
+            config = searched(config, log, task)
+        ready = FinetuningRun(config, log, task)
+        with files.owned(ready.folder.path):
+            is_frozen = config.run.frozen
+            report = ready.probe() if is_frozen else ready.finish(*ready.train())
+    except Stopped as signal:
+        log(f"{signal}: {callbacks.SAVED_AND_STOPPED}")
+        return None
+    log(f"the run took {cli.duration(time.monotonic() - began)}")
     return report
 
 
-def probe(inputs: Inputs, log: Log) -> dict[str, Any]:
-    """Trains a linear probe on the frozen encoder, or on a random encoder per seed."""
-    data, folder = inputs.data, inputs.folder
-    is_random, results = inputs.init == "random", []
-    with files.owned(folder.path):
-        inputs.begin()
-        for seed in inputs.seeds if is_random else inputs.seeds[:1]:
-            if is_random:
-                keras.utils.set_random_seed(seed)
-            # Scores are float32, whatever --mixed_precision is.
-            encoder = fresh_copy(inputs.start.encoder, "float32")
-            if not is_random:
-                encoder.set_weights(inputs.start.encoder.get_weights())
-            scores = frozen.scores(encoder, data, inputs.eval_batch_size, log)
-            folder.record({"seed": seed, **scores[inputs.main[0]]})
-            results.append({"seed": seed, "scores": scores, "failure": ""})
-        report = finetuning_report.summary(results, inputs.baseline, inputs.main)
-        report |= {"task": data.task.name, "init": inputs.init}
-        log(finetuning_report.table(report))
-        folder.finish(report)
-    return report
+def searched(
+    config: FinetuneConfig, log: Log, task: Task | None = None
+) -> FinetuneConfig:
+    """Runs ``--search``; returns the config with the best values.
+
+    Trials train on four fifths of the training examples and are scored on the rest. The
+    evaluation data is read only to raise its errors early.
+    """
+    if importlib.util.find_spec("optuna") is None:
+        raise UserError("--search needs the package optuna: pip install optuna.")
+    # Only a search needs it.
+    from electra_tf.runs.search import Search, space
+
+    whole = FinetuningRun(config, log, task)
+    examples = [*whole.data.train, *whole.data.tuning]
+    if len(examples) < _FEWEST_TO_SEARCH:
+        raise UserError(
+            f"{len(examples)} training examples are too few for --search, which holds "
+            f"a fifth of them out: it takes at least {_FEWEST_TO_SEARCH}."
+        )
+    split = dataclasses.replace(
+        whole.data.task,
+        source=HeldOut(lambda _: examples, "search", _SEARCH_PERIOD),
+        eval_splits=("search",),
+        test_splits=(),
+    )
+    values = fields.to_flat(config) | dataclasses.asdict(whole.settings)
+    chosen = space(config.search.search, values)
+    if "head_dropout" in chosen and not hasattr(split, "dropout"):
+        raise UserError(f"{split.name} has no head_dropout for --search: leave it out.")
+    counts = [len(split.examples(name)) for name in ("train", "search")]
+    log(
+        f"search: trains on {counts[0]} training examples, chooses on {counts[1]} "
+        "others"
+    )
+    home = FinetuningFolder(whole.folder.path / layout.SEARCHING)
+    fixed = {
+        **{"seeds": 1, "train_fraction": 1.0, "callback": (), "overwrite": False},
+        **dict.fromkeys(("export_saved_model", "export_litert", "export_onnx"), False),
+        "export_precision": "float32",
+    }
+
+    def attempt(number: int, values: Mapping[str, float]) -> tuple[float, str]:
+        # The previous trial is in search.json; its checkpoints would fill the disk.
+        files.remove(home.path / f"trial-{number - 1}")
+        own = split
+        if "head_dropout" in values:
+            own = dataclasses.replace(split, dropout=values["head_dropout"])
+        folder = {"output_dir": str(home.path / f"trial-{number}")}
+        trial = FinetuningRun(config.trying({**fixed, **folder, **values}), _quiet, own)
+        (result,), *_ = trial.train()
+        score = result["scores"]["search"][split.main_metric]
+        score = math.nan if result.get("diverged") else score
+        return score, result["failure"]
+
+    with files.owned(whole.folder.path):
+        if not home.resumes(whole.described):
+            whole.begin()
+            # The folder of checkpoints comes last: it marks the search as started.
+            home.describe(whole.described)
+            home.checkpoints.mkdir()
+        search = Search(
+            space=chosen,
+            first={name: values[name] for name in chosen},
+            trials=config.search.search_trials,
+            seed=config.run.seed,
+            metric=split.main_metric,
+            greater_is_better=split.greater_is_better,
+            about={"trained_on": counts[0], "held_out": counts[1]},
+            folder=whole.folder.path,
+            log=log,
+        )
+        best = search(attempt)
+    # Keeps --search, so that the same command resumes this run.
+    return config.trying({**best, "search": config.search.search})
 
 
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    """Resolved settings, tokenized data and majority-baseline scores of a run."""
+def _quiet(_: str) -> None:
+    """Drops a line of the log."""
 
-    folder: FinetuningFolder
-    start: Pretrained
-    settings: Settings
-    data: TaskData
-    baseline: finetuning_report.Baseline  # By evaluation split.
-    described: Mapping[str, Any]  # Content of config.json.
-    resumes: bool  # Whether the folder holds an interrupted run.
-    keep: Sequence[str]  # Outputs of an earlier search.
-    exports: Sequence[str]  # Names of the files for serving.
-    init: str  # "pretrained" or "random".
-    seeds: range
-    eval_batch_size: int
 
-    @property
-    def main(self) -> tuple[str, str]:
-        return self.data.eval_splits[0], self.data.task.main_metric
+class FinetuningRun:
+    """A run: its encoder, settings, tokenized data and output folder.
 
-    def begin(self) -> None:
-        if self.resumes:
+    Reads, checks and tokenizes the inputs, and changes no file before ``begin``.
+
+    Attributes:
+        start: the pretrained encoder and its tokenizer.
+        baseline: scores of the majority baseline, by evaluation split.
+        described: the content of config.json.
+        main: the main evaluation split and its main metric.
+    """
+
+    def __init__(self, config: FinetuneConfig, log: Log, task: Task | None = None):
+        options = config.run
+        self.config, self.log = config, log
+        self._boards: dict[int, TensorBoardScalars] = {}
+        self.seeds = range(options.seed, options.seed + options.seeds)
+        if options.export_onnx:
+            export.require_onnx()
+        self._callbacks = callbacks.named_callbacks(options.callback)
+        task = task or finetuning_tasks.task(config, log)
+        wanted = {
+            "saved_model": options.export_saved_model,
+            "model.tflite": options.export_litert,
+            "model.onnx": options.export_onnx,
+        }
+        self._exports = [name for name, is_wanted in wanted.items() if is_wanted]
+        if self._exports and type(task).serving_outputs is Task.serving_outputs:
+            raise UserError(
+                f"The task {task.name} has no serving_outputs, which exports need: "
+                "pass --noexport_saved_model."
+            )
+        if options.frozen or config.recipe.head_init == "probe":
+            frozen.check(task, "--frozen" if options.frozen else "--head_init=probe")
+        self.folder = FinetuningFolder(Path(options.output_dir or f"runs/{task.name}"))
+        self._check_folder(task)
+        self._strategy = equal_shares(config)
+        with self._strategy.scope():
+            self.start = pretrained(config, log)
+        self.settings = settings(config, task, self.start.encoder)
+        if warning := untrained_positions(self.settings, self.start):
+            log(warning)
+        self.data = TaskData(
+            task,
+            self.start.tokenizer,
+            self.settings.max_seq_length,
+            train_fraction=config.data.train_fraction,
+            seed=options.seed,
+            log=log,
+        )
+        self.main = self.data.eval_splits[0], task.main_metric
+        self.baseline = {
+            split: self.data.task.baseline(self.data.train, self.data.examples[split])
+            for split in self.data.eval_splits
+        }
+        log(f"baseline  {brief(self.baseline[self.main[0]])}")
+        digest = hashlib.sha256()
+        for weight in self.start.encoder.get_weights():
+            digest.update(weight.tobytes())
+        self.described = {
+            "config": fields.to_flat(config),
+            "settings": dataclasses.asdict(self.settings),
+            "data": {"encoder": digest.hexdigest()[:32], **self.data.keys},
+        }
+
+    def _check_folder(self, task: Task) -> None:
+        """Raises ValueError if the run would replace inputs or another run."""
+        options, folder = self.config.run, self.folder
+        if not options.frozen:
+            files.check_checkpoint_path(folder.path)
+        folder.check(task.name, overwrite=options.overwrite)
+        is_plain = not (self.config.search.search or options.overwrite)
+        if is_plain and folder.has_search:
+            raise UserError(
+                f"{folder.path} holds an interrupted search: repeat its command, pass "
+                "--overwrite to replace it, or set --output_dir to another folder."
+            )
+        # A symbolic link counts as the file that it names.
+        encoder = named(options.encoder).resolve()
+        inputs = [("encoder", str(encoder if encoder.is_dir() else encoder.parent))]
+        for flag in finetuning_tasks.FILES:
+            # SQuAD takes several files.
+            paths = (getattr(self.config.data, flag) or "").split(",")
+            inputs += [(flag, path) for path in paths if path]
+        check_keeps(folder.path, layout.OUTPUTS, inputs, "output_dir")
+
+    def begin(self, keep: Collection[str] = ()) -> None:
+        """Resumes the run in the folder, or replaces all outputs except ``keep``."""
+        if self.folder.resumes(self.described):
             self.folder.describe(self.described)
             return
         self.folder.begin(
@@ -172,126 +282,265 @@ class Inputs:
             self.settings.max_seq_length,
             self.described,
             self.start.trained_length,
-            keep=self.keep,
+            keep=keep,
         )
 
+    def probe(self) -> dict[str, Any]:
+        """Trains a linear probe on the frozen encoder, or on a random one per seed."""
+        self.begin()
+        is_random = self.config.run.init == "random"
+        results = []
+        for seed in self.seeds if is_random else self.seeds[:1]:
+            if is_random:
+                keras.utils.set_random_seed(seed)
+            # Scores are float32, whatever --mixed_precision is.
+            encoder = fresh_copy(self.start.encoder, "float32")
+            if not is_random:
+                encoder.set_weights(self.start.encoder.get_weights())
+            batch_size = self.config.run.eval_batch_size
+            scores = frozen.scores(encoder, self.data, batch_size, self.log)
+            self.folder.record({"seed": seed, **scores[self.main[0]]})
+            results.append({"seed": seed, "scores": scores, "failure": ""})
+        report = self._summary(results)
+        self.folder.finish(report)
+        return report
 
-@dataclasses.dataclass(frozen=True)
-class Job(Inputs):
-    """A run that is ready to be trained."""
+    def _summary(self, results: list[dict[str, Any]]) -> dict[str, Any]:
+        report = finetuning_report.summary(results, self.baseline, self.main)
+        report |= {"task": self.data.task.name, "init": self.config.run.init}
+        self.log(finetuning_report.table(report))
+        return report
 
-    trainer: Trainer
-    watch: Watch
-    scorer: Outputs  # Of a float32 copy of the model, which is also exported.
-    precision: str  # Of the exports.
-    max_score_loss: float  # Of int8 files.
-    log: Log
+    def _trainer(self) -> tuple[Trainer, Outputs]:
+        """Builds the trainer, and a scorer of a float32 copy of its model."""
+        config, data, chosen = self.config, self.data, self.settings
+        options, recipe, lengths = config.run, config.recipe, data.train_rows.lengths
+        buckets = bucket_lengths(lengths, chosen.max_seq_length)
+        order = TrainingOrder(lengths, recipe.train_batch_size, buckets)
+        total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
 
+        def start_head(model: TaskModel) -> None:
+            frozen.start_head(
+                model, data.task, data.train_rows, options.eval_batch_size
+            )
+            self.log("the head starts as a probe of the encoder's states")
 
-def read(
-    config: FinetuneConfig,
-    log: Log,
-    task: Task | None = None,
-    *,
-    before_search: bool = False,
-) -> Inputs:
-    """Reads, checks and tokenizes the inputs of a run, or of the search before it."""
-    options = config.run
-    if options.export_onnx:
-        export.require_onnx()
-    task = task or finetuning_tasks.task(config, log)
-    wanted = {
-        "saved_model": options.export_saved_model,
-        "model.tflite": options.export_litert,
-        "model.onnx": options.export_onnx,
-    }
-    exports = [name for name, is_wanted in wanted.items() if is_wanted]
-    if exports and type(task).serving_outputs is Task.serving_outputs:
-        raise UserError(
-            f"The task {task.name} has no serving_outputs, which exports need: pass "
-            "--noexport_saved_model."
+        def evaluate() -> tuple[float, dict[str, float]]:
+            scorer.model.set_weights(model.get_weights())
+            data.tune(scorer)
+            _, scores = data.score(self.main[0], scorer)
+            is_lost = _has_diverged(scorer.model)
+            return math.nan if is_lost else scores[self.main[1]], scores
+
+        keras.utils.set_random_seed(options.seed)
+        with self._strategy.scope():
+            model = data.task.build_model(self.start.encoder)
+            if recipe.lora_rank:
+                model.enable_lora(recipe.lora_rank)
+            model.compile(
+                optimizer=optimizer(recipe, chosen, model, total_steps),
+                loss=data.task.loss(chosen.reduction),
+                jit_compile=JIT_COMPILE[options.distribution],
+            )
+            trainer = Trainer(
+                model,
+                data.train_rows,
+                order,
+                total_steps=total_steps,
+                log=self.log,
+                record=self._record,
+                log_steps=options.log_steps,
+                random_encoder=options.init == "random",
+                start_head=start_head if recipe.head_init == "probe" else None,
+                evaluate=evaluate,
+                greater_is_better=data.task.greater_is_better,
+                patience=recipe.early_stopping_patience,
+                keep_best=recipe.keep == "best",
+                callbacks=self._callbacks,
+            )
+        self.log(
+            f"{chosen.size} encoder, {model.count_params():,} parameters; "
+            f"{total_steps} steps of {order.batch_size}; rate {chosen.learning_rate:g},"
+            f" layer-wise decay {chosen.layerwise_decay:g}, weight decay "
+            f"{chosen.weight_decay:g}"
         )
-    if options.frozen or config.recipe.head_init == "probe":
-        frozen.check(task, "--frozen" if options.frozen else "--head_init=probe")
-    folder = FinetuningFolder(Path(options.output_dir or f"runs/{task.name}"))
-    if not options.frozen:
-        files.check_checkpoint_path(folder.path)
-    folder.check(task.name, overwrite=options.overwrite)
-    if not (config.search.search or options.overwrite) and folder.has_search:
-        raise UserError(
-            f"{folder.path} holds an interrupted search: repeat its command, pass "
-            "--overwrite to replace it, or set --output_dir to another folder."
+        scorer = Outputs(model.fresh(0, dtype="float32"), options.eval_batch_size)
+        return trainer, scorer
+
+    def _record(self, row: Mapping[str, Any]) -> None:
+        self.folder.record(row)
+        # Rows with an epoch hold held-out scores.
+        prefix = EVAL_PREFIX if "epoch" in row else ""
+        names = row.keys() - {"seed", "step", "epoch"}
+        place = self.folder.path / layout.TENSORBOARD / f"seed_{row['seed']}"
+        board = self._boards.setdefault(row["seed"], TensorBoardScalars(place))
+        board(row["step"], {f"{prefix}{name}": row[name] for name in names})
+
+    def train(self) -> tuple[list[dict[str, Any]], int, dict[str, Any]]:
+        """Trains and scores the remaining seeds; raises ``Stopped`` after a signal.
+
+        Returns the results, the first seed with the best main score, whose weights
+        ``scorer`` then has, and its predictions by split, if this process made them.
+        """
+        folder, data, (split, metric) = self.folder, self.data, self.main
+        # Before the files of an earlier run are deleted, to raise its errors.
+        trainer, scorer = self._trainer()
+        is_after_search = bool(self.config.search.search)
+        self.begin(keep=(layout.SEARCHED, layout.SEARCHING) if is_after_search else ())
+        self.scorer = scorer
+        results = folder.done()
+        if results:
+            self.log(f"{len(results)} of {len(self.seeds)} seeds are done")
+
+        def best() -> int:
+            better = data.task.greater_is_better
+            ranks = [
+                -math.inf
+                if result.get("diverged")
+                else rank(result["scores"][split][metric], greater_is_better=better)
+                for result in results
+            ]
+            return results[ranks.index(max(ranks))]["seed"]
+
+        def weights(seed: int) -> CheckpointStore:
+            variables = named_variables(scorer.model)
+            return CheckpointStore(folder.weights(seed), variables, log=self.log)
+
+        answers: dict[str, Any] = {}
+        for seed in self.seeds[len(results) :]:
+            # Scores a diverged seed like others; the remaining seeds still run.
+            failure = trainer.train(seed, folder)
+            scorer.model.set_weights(trainer.model.get_weights())
+            data.tune(scorer)
+            own_answers, scores = {}, {}
+            for name in data.eval_splits:
+                own_answers[name], scores[name] = data.score(name, scorer)
+                folder.record({"seed": seed, "split": name, **scores[name]})
+            has_diverged = _has_diverged(scorer.model)
+            if has_diverged:
+                failure = failure or "a weight is not finite"
+            failure = failure or data.task.failure(
+                own_answers[split], scores[split], self.baseline[split]
+            )
+            self.log(f"seed {seed}  {brief(scores[split])}")
+            if failure:
+                self.log(f"seed {seed}  FAILED: {failure}")
+            results.append({"seed": seed, "scores": scores, "failure": failure})
+            if has_diverged:
+                results[-1]["diverged"] = True
+            if best() == seed:
+                answers = own_answers
+                weights(seed).save(seed)
+            # Written after the weights: a seed with this file is not trained again.
+            folder.finish_seed(results[-1], best())
+        if weights(best()).restore_latest() is None:
+            raise FileNotFoundError(
+                f"{folder.weights(best())} does not have the weights of seed {best()}, "
+                "which is finished: restore them, or pass --overwrite to start a new "
+                "run."
+            )
+        data.tune(scorer)
+        return results, best(), answers
+
+    def finish(
+        self, results: list[dict[str, Any]], best_seed: int, answers: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Writes predictions, exports and report; takes the results of ``train``."""
+        folder, data, model = self.folder, self.data, self.scorer.model
+        split, metric = self.main
+        report = self._summary(results) | {"exported_seed": best_seed}
+        others = [name for name in data.examples if name not in answers]
+        answers = answers | {name: data.answers(name, self.scorer) for name in others}
+        report |= finetuning_report.examine(data, answers[split], self.log)
+        if len(report["failed_seeds"]) == len(results):
+            self.log("every seed failed; exiting with code 1")
+        # With the tuned threshold.
+        folder.describe_tuned(data.task)
+        finetuning_report.write_predictions(data, answers, folder.path)
+        if model.encoder.lora_rank:
+            model.save_lora_weights(folder.path / layout.ADAPTER)
+            # Exports have one product per kernel.
+            model = model.merge_lora()
+        models.save(model, folder.path / layout.MODEL)
+        # A later fine-tuning of this encoder needs the same recipe.
+        if recipe := recommended(self.config.run.encoder):
+            files.write_json(folder.path / RECIPE, recipe)
+        for name in self._exports:
+            self._export(name, model, answers[split], report)
+        # Imported late: only a finished run needs it.
+        from electra_tf.folders.cards import task_card
+
+        # After all required outputs: results.json marks the run as finished.
+        folder.finish(report, task_card(folder, report))
+        plot_seeds(folder.path, metric, self.baseline[split].get(metric), self.log)
+        self.log(f"seed {best_seed} is in {folder.path}")
+        return report
+
+    def _export(
+        self, name: str, model: TaskModel, answers: Any, report: dict[str, Any]
+    ) -> None:
+        task, path = self.data.task, self.folder.path / name
+        precision = self.config.run.export_precision
+        is_int8 = precision == "int8"
+        if name == "saved_model":
+            difference = export.export_saved_model(
+                model,
+                task,
+                self.start.tokenizer,
+                str(path),
+                self.settings.max_seq_length,
+                "float32" if is_int8 else precision,
+            )
+        else:
+            is_onnx = name == "model.onnx"
+            write = export.export_onnx if is_onnx else export.export_litert
+            accept = functools.partial(self._accept, answers, path, report)
+            options = {"precision": "int8", "accept": accept} if is_int8 else {}
+            difference = write(model, task, str(path), **options)
+        self.log(
+            f"saved model for serving: {path}"
+            if difference is None
+            else f"{name}: at most {difference:.1g} from the model on a test batch"
         )
-    # A symbolic link counts as the file that it names.
-    encoder = named(options.encoder).resolve()
-    inputs = [("encoder", str(encoder if encoder.is_dir() else encoder.parent))]
-    for flag in finetuning_tasks.FILES:
-        # SQuAD takes several files.
-        paths = (getattr(config.data, flag) or "").split(",")
-        inputs += [(flag, path) for path in paths if path]
-    check_keeps(folder.path, layout.OUTPUTS, inputs, "output_dir")
-    with equal_shares(config).scope():
-        start = pretrained(config, log)
-    chosen = settings(config, task, start.encoder)
-    if warning := untrained_positions(chosen, start):
-        log(warning)
-    data = TaskData(
-        task,
-        start.tokenizer,
-        chosen.max_seq_length,
-        train_fraction=config.data.train_fraction,
-        seed=options.seed,
-        log=log,
-    )
-    baseline = {
-        split: data.task.baseline(data.train, data.examples[split])
-        for split in data.eval_splits
-    }
-    log(f"baseline  {brief(baseline[data.eval_splits[0]])}")
-    digest = hashlib.sha256()
-    for weight in start.encoder.get_weights():
-        digest.update(weight.tobytes())
-    described = {
-        "config": fields.to_flat(config),
-        "settings": dataclasses.asdict(chosen),
-        "data": {"encoder": digest.hexdigest()[:32], **data.keys},
-    }
-    # After a search, the folder holds a run with the values that it found.
-    trials = FinetuningFolder(folder.path / layout.SEARCHING)
-    is_after_search = before_search and trials.checkpoints.is_dir()
-    return Inputs(
-        folder=folder,
-        start=start,
-        settings=chosen,
-        data=data,
-        baseline=baseline,
-        described=described,
-        resumes=not is_after_search and folder.resumes(described),
-        keep=(layout.SEARCHED, layout.SEARCHING) if config.search.search else (),
-        exports=exports,
-        init=options.init,
-        seeds=range(options.seed, options.seed + options.seeds),
-        eval_batch_size=options.eval_batch_size,
-    )
+
+    def _accept(
+        self, answers: Any, path: Path, report: dict[str, Any], run: export.Run
+    ) -> None:
+        """Scores a converted int8 model; raises UserError if it loses too much."""
+        # A file of an earlier attempt.
+        path.unlink(missing_ok=True)
+        data, (split, metric), options = self.data, self.main, self.config.run
+
+        def inference(inputs: Mapping[str, tf.Tensor]) -> Any:
+            outputs = run({name: x.numpy() for name, x in inputs.items()})
+            return outputs.get("logits", outputs)
+
+        file = types.SimpleNamespace(inference=inference)
+        after = data.score(split, Outputs(file, options.eval_batch_size))[1][metric]
+        before = data.task.score(answers, data.examples[split])[metric]
+        loss = before - after if data.task.greater_is_better else after - before
+        text = (
+            f"{path.name} in int8: {metric} {after:.2f} on {split}, {before:.2f} in "
+            f"float32, a loss of {loss:.2f}"
+        )
+        # Not `>`, so that NaN fails too.
+        if not loss <= options.max_score_loss:
+            raise UserError(
+                f"{text}, which exceeds --max_score_loss={options.max_score_loss:g}: "
+                "the file was not written. Run the command again, with a larger limit "
+                "or without --export_precision; it does not train again."
+            )
+        self.log(text)
+        own = {"float32": before, "int8": after, "loss": loss}
+        report.setdefault("int8", {})[path.name] = own
 
 
-def prepare(config: FinetuneConfig, log: Log, task: Task | None = None) -> Job:
-    """Prepares a run without replacing outputs in its folder."""
-    makers = callbacks.named_callbacks(config.run.callback)
-    inputs = read(config, log, task)
-    record = _recorder(inputs.folder)
-    trainer, watch, scorer = _training(
-        config, inputs, log, record, callback_makers=makers
-    )
-    return Job(
-        **vars(inputs),
-        trainer=trainer,
-        watch=watch,
-        scorer=scorer,
-        precision=config.run.export_precision,
-        max_score_loss=config.run.max_score_loss,
-        log=log,
-    )
+def _has_diverged(model: keras.Model) -> bool:
+    """Returns True if a weight is not finite.
+
+    Such a model ranks last: its constant answers can reach the score of the baseline.
+    """
+    return not all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -435,376 +684,3 @@ def optimizer(
             model, chosen.layerwise_decay, chosen.layerwise_exponent
         ),
     )
-
-
-def _model(config: FinetuneConfig, inputs: Inputs) -> TaskModel:
-    model = inputs.data.task.build_model(inputs.start.encoder)
-    if config.recipe.lora_rank:
-        model.enable_lora(config.recipe.lora_rank)
-    return model
-
-
-def _training(
-    config: FinetuneConfig,
-    inputs: Inputs,
-    log: Log,
-    record: Callable[[Mapping[str, Any]], None],
-    scorer: Outputs | None = None,
-    callback_makers: Sequence[Callable[[], keras.callbacks.Callback]] = (),
-) -> tuple[Trainer, Watch, Outputs]:
-    """Returns the trainer, its callback, and ``scorer`` or a new one."""
-    data, chosen, recipe = inputs.data, inputs.settings, config.recipe
-    lengths = data.train_rows.lengths
-    buckets = bucket_lengths(lengths, chosen.max_seq_length)
-    order = TrainingOrder(lengths, recipe.train_batch_size, buckets)
-    total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
-
-    def start_head(model: TaskModel) -> None:
-        frozen.start_head(model, data.task, data.train_rows, inputs.eval_batch_size)
-        log("the head starts as a probe of the encoder's states")
-
-    keras.utils.set_random_seed(config.run.seed)
-    with equal_shares(config).scope():
-        model = _model(config, inputs)
-        model.compile(
-            optimizer=optimizer(recipe, chosen, model, total_steps),
-            loss=data.task.loss(chosen.reduction),
-            jit_compile=JIT_COMPILE[config.run.distribution],
-        )
-        trainer = Trainer(
-            model,
-            data.train_rows,
-            order,
-            total_steps=total_steps,
-            random_encoder=config.run.init == "random",
-            start_head=start_head if recipe.head_init == "probe" else None,
-        )
-    log(
-        f"{chosen.size} encoder, {model.count_params():,} parameters; {total_steps} "
-        f"steps of {order.batch_size}; rate {chosen.learning_rate:g}, layer-wise decay "
-        f"{chosen.layerwise_decay:g}, weight decay {chosen.weight_decay:g}"
-    )
-    scorer = scorer or Outputs(model.fresh(0, dtype="float32"), inputs.eval_batch_size)
-    watch = Watch(
-        log=log,
-        record=record,
-        log_steps=config.run.log_steps,
-        evaluate=lambda: _evaluate(data, trainer, scorer)[1:],
-        greater_is_better=data.task.greater_is_better,
-        patience=recipe.early_stopping_patience,
-        keep_best=recipe.keep == "best",
-        callbacks=callback_makers,
-    )
-    return trainer, watch, scorer
-
-
-def _evaluate(
-    data: TaskData, trainer: Trainer, scorer: Outputs
-) -> tuple[Any, float, dict[str, float]]:
-    """Returns predictions, main score (NaN if diverged) and all scores."""
-    scorer.model.set_weights(trainer.model.get_weights())
-    data.tune(scorer)
-    answers, scores = data.score(data.eval_splits[0], scorer)
-    is_lost = _has_diverged(scorer.model)
-    return answers, math.nan if is_lost else scores[data.task.main_metric], scores
-
-
-def _recorder(folder: FinetuningFolder) -> Callable[[Mapping[str, Any]], None]:
-
-    @functools.cache
-    def board(seed: int) -> TensorBoardScalars:
-        return TensorBoardScalars(folder.path / layout.TENSORBOARD / f"seed_{seed}")
-
-    def record(row: Mapping[str, Any]) -> None:
-        folder.record(row)
-        # Rows with an epoch hold held-out scores.
-        prefix = EVAL_PREFIX if "epoch" in row else ""
-        names = row.keys() - {"seed", "step", "epoch"}
-        board(row["seed"])(row["step"], {f"{prefix}{n}": row[n] for n in names})
-
-    return record
-
-
-def searched(
-    config: FinetuneConfig, log: Log, task: Task | None = None
-) -> FinetuneConfig | None:
-    """Runs ``--search``; returns the config with the best values, None after a signal.
-
-    Trials train on four fifths of the training examples and are scored on the rest. The
-    evaluation data is read only to raise its errors early.
-    """
-    # Only a search needs these.
-    from electra_tf.config.search import axes
-    from electra_tf.runs.search import Search, Trial, require
-
-    require()
-    callbacks.named_callbacks(config.run.callback)
-    inputs = read(config, log, task, before_search=True)
-    whole = inputs.data
-    examples = [*whole.train, *whole.tuning]
-    if len(examples) < _FEWEST_TO_SEARCH:
-        raise UserError(
-            f"{len(examples)} training examples are too few for --search, which holds "
-            f"a fifth of them out: it takes at least {_FEWEST_TO_SEARCH}."
-        )
-    split = dataclasses.replace(
-        whole.task,
-        source=HeldOut(lambda _: examples, "search", _SEARCH_PERIOD),
-        eval_splits=("search",),
-        test_splits=(),
-    )
-    data = TaskData(
-        split,
-        inputs.start.tokenizer,
-        inputs.settings.max_seq_length,
-        train_fraction=1,
-        seed=config.run.seed,
-        log=_discard,
-    )
-    values = fields.to_flat(config) | dataclasses.asdict(inputs.settings)
-    flags = axes(config.search.search, values)
-    if "head_dropout" in [a.name for a in flags] and not hasattr(data.task, "dropout"):
-        raise UserError(
-            f"{data.task.name} has no head_dropout for --search: leave it out."
-        )
-    held_out, metric = data.examples["search"], data.task.main_metric
-    baseline = data.task.baseline(data.train, held_out)
-    log(
-        f"search: trains on {len(data.train)} training examples, chooses on "
-        f"{len(held_out)} others"
-    )
-    trials = FinetuningFolder(inputs.folder.path / layout.SEARCHING)
-    inner = dataclasses.replace(inputs, data=data)
-    # One scorer for all trials, traced once: scoring uses no dropout.
-    model = _model(config, inner).fresh(0, dtype="float32")
-    scorer = Outputs(model, inputs.eval_batch_size)
-
-    def attempt(number: int, values: Mapping[str, float]) -> Trial | None:
-        trial = config.trying(values)
-        # The previous trial is in search.json; its checkpoints would fill the disk.
-        files.remove(trials.path / f"trial-{number - 1}")
-        with equal_shares(config).scope():
-            start = pretrained(trial, _discard)
-        own = copy.copy(data)
-        if "head_dropout" in values:
-            own.task = dataclasses.replace(own.task, dropout=values["head_dropout"])
-        chosen = settings(trial, own.task, start.encoder)
-        arguments = dataclasses.replace(inner, start=start, settings=chosen, data=own)
-        trainer, watch, _ = _training(trial, arguments, _discard, _discard, scorer)
-        folder = FinetuningFolder(trials.path / f"trial-{number}")
-        failure = _trained(trainer, trial.run.seed, watch, folder, log)
-        if failure is None:
-            return None
-        answers, score, scores = _evaluate(own, trainer, scorer)
-        failure = failure or own.task.failure(answers, scores, baseline)
-        return Trial(values, score, failure)
-
-    with files.owned(inputs.folder.path):
-        if not trials.resumes(inputs.described):
-            dataclasses.replace(inputs, resumes=False, keep=()).begin()
-            # The folder of checkpoints comes last: it marks the search as started.
-            trials.describe(inputs.described)
-            trials.checkpoints.mkdir()
-        search = Search(
-            axes=flags,
-            first={axis.name: values[axis.name] for axis in flags},
-            trials=config.search.search_trials,
-            seed=config.run.seed,
-            metric=metric,
-            greater_is_better=data.task.greater_is_better,
-            about={"trained_on": len(data.train), "held_out": len(held_out)},
-            folder=inputs.folder.path,
-            log=log,
-        )
-        done = search(attempt)
-    if done is None:
-        return None
-    best = done[search.best(done)]
-    text = ", ".join(f"--{name}={value:.3g}" for name, value in best.values.items())
-    log(
-        f"search: {text} has the best {metric}, {best.score:.2f}; the first trial has "
-        f"{done[0].score:.2f}. Now all training examples:"
-    )
-    # Keeps --search, so that the same command resumes this run.
-    values = fields.to_flat(config.trying(best.values))
-    return fields.from_flat(values | {"search": config.search.search}, FinetuneConfig)
-
-
-def _has_diverged(model: keras.Model) -> bool:
-    """Returns True if a weight is not finite.
-
-    Such a model ranks last: its constant answers can reach the score of the baseline.
-    """
-    return not all(np.isfinite(weight).all() for weight in model.get_weights())
-
-
-def _discard(*_: Any) -> None:
-    pass
-
-
-def _trained(
-    trainer: Trainer, seed: int, watch: Watch, folder: FinetuningFolder, log: Log
-) -> str | None:
-    """Trains a seed; returns its failure, "" if none, or None after a signal."""
-    failure = ""
-    with callbacks.GracefulStop() as stop:
-        try:
-            trainer.train(seed, watch, folder, stop)
-        except FloatingPointError as error:
-            # Scores a diverged seed like others; the remaining seeds still run.
-            failure = str(error)
-    if stop.requested:
-        log(f"{stop.requested}: {callbacks.SAVED_AND_STOPPED}")
-        return None
-    return failure
-
-
-def train(job: Job) -> tuple[list[dict[str, Any]], int, dict[str, Any]] | None:
-    """Trains and scores the remaining seeds; returns None after a signal.
-
-    Returns the results, the first seed with the best main score, whose weights the
-    scorer has, and its predictions by split, if this process made them.
-    """
-    folder, data, scorer = job.folder, job.data, job.scorer
-    job.begin()
-    (split, metric), better = job.main, data.task.greater_is_better
-    results = folder.done()
-    if results:
-        job.log(f"{len(results)} of {len(job.seeds)} seeds are done")
-
-    def best() -> int:
-        ranks = [
-            -math.inf
-            if result.get("diverged")
-            else rank(result["scores"][split][metric], greater_is_better=better)
-            for result in results
-        ]
-        return results[ranks.index(max(ranks))]["seed"]
-
-    def weights(seed: int) -> CheckpointStore:
-        variables = named_variables(scorer.model)
-        return CheckpointStore(folder.weights(seed), variables, log=job.log)
-
-    answers: dict[str, Any] = {}
-    for seed in job.seeds[len(results) :]:
-        failure = _trained(job.trainer, seed, job.watch, folder, job.log)
-        if failure is None:
-            return None
-        scorer.model.set_weights(job.trainer.model.get_weights())
-        data.tune(scorer)
-        own_answers, scores = {}, {}
-        for name in data.eval_splits:
-            own_answers[name], scores[name] = data.score(name, scorer)
-            folder.record({"seed": seed, "split": name, **scores[name]})
-        has_diverged = _has_diverged(scorer.model)
-        failure = (
-            failure
-            or (has_diverged and "a weight is not finite")
-            or data.task.failure(own_answers[split], scores[split], job.baseline[split])
-        )
-        job.log(f"seed {seed}  {brief(scores[split])}")
-        if failure:
-            job.log(f"seed {seed}  FAILED: {failure}")
-        results.append({"seed": seed, "scores": scores, "failure": failure})
-        if has_diverged:
-            results[-1]["diverged"] = True
-        if best() == seed:
-            answers = own_answers
-            weights(seed).save(seed)
-        # Written after the weights: a seed with this file is not trained again.
-        folder.finish_seed(results[-1], best())
-    if weights(best()).restore_latest() is None:
-        raise FileNotFoundError(
-            f"{folder.weights(best())} does not have the weights of seed {best()}, "
-            "which is finished: restore them, or pass --overwrite to start a new run."
-        )
-    data.tune(scorer)
-    return results, best(), answers
-
-
-def finish(
-    job: Job, results: list[dict[str, Any]], best_seed: int, answers: dict[str, Any]
-) -> dict[str, Any]:
-    """Writes predictions, exports and report; takes the results of ``train``."""
-    folder, data, task, model = job.folder, job.data, job.data.task, job.scorer.model
-    main, metric = job.main
-    report = finetuning_report.summary(results, job.baseline, job.main)
-    report |= {"task": task.name, "exported_seed": best_seed, "init": job.init}
-    job.log(finetuning_report.table(report))
-    others = [split for split in data.examples if split not in answers]
-    answers = answers | {split: data.answers(split, job.scorer) for split in others}
-    report |= finetuning_report.examine(data, answers[main], job.log)
-    if len(report["failed_seeds"]) == len(results):
-        job.log("every seed failed; exiting with code 1")
-    # With the tuned threshold.
-    folder.describe_tuned(task)
-    finetuning_report.write_predictions(data, answers, folder.path)
-    if model.encoder.lora_rank:
-        model.save_lora_weights(folder.path / layout.ADAPTER)
-        # Exports have one product per kernel.
-        model = model.merge_lora()
-    models.save(model, folder.path / layout.MODEL)
-    # A later fine-tuning of this encoder needs the same recipe.
-    if recipe := recommended(job.described["config"]["encoder"]):
-        files.write_json(folder.path / RECIPE, recipe)
-    _export(job, model, answers[main], report)
-    # Imported late: only a finished run needs it.
-    from electra_tf.folders.cards import task_card
-
-    # After all required outputs: results.json marks the run as finished.
-    folder.finish(report, task_card(folder, report))
-    baseline = job.baseline[main].get(metric)
-    plot_seeds(folder.path, metric, baseline, job.log)
-    return report
-
-
-def _export(job: Job, model: TaskModel, answers: Any, report: dict[str, Any]) -> None:
-    task, is_int8 = job.data.task, job.precision == "int8"
-    for name in job.exports:
-        path = job.folder.path / name
-        if name == "saved_model":
-            precision = "float32" if is_int8 else job.precision
-            length = job.settings.max_seq_length
-            arguments = (job.start.tokenizer, str(path), length, precision)
-            difference = export.export_saved_model(model, task, *arguments)
-        else:
-            is_onnx = name == "model.onnx"
-            write = export.export_onnx if is_onnx else export.export_litert
-            accept = functools.partial(_accept, job, answers, path, report)
-            options = {"precision": "int8", "accept": accept} if is_int8 else {}
-            difference = write(model, task, str(path), **options)
-        job.log(
-            f"saved model for serving: {path}"
-            if difference is None
-            else f"{name}: at most {difference:.1g} from the model on a test batch"
-        )
-
-
-def _accept(
-    job: Job, answers: Any, path: Path, report: dict[str, Any], run: export.Run
-) -> None:
-    """Scores a converted int8 model; raises UserError if it loses too much."""
-    # A file of an earlier attempt.
-    path.unlink(missing_ok=True)
-    data, (split, metric) = job.data, job.main
-
-    def inference(inputs: Mapping[str, tf.Tensor]) -> Any:
-        outputs = run({name: x.numpy() for name, x in inputs.items()})
-        return outputs.get("logits", outputs)
-
-    file = types.SimpleNamespace(inference=inference)
-    after = data.score(split, Outputs(file, job.eval_batch_size))[1][metric]
-    before = data.task.score(answers, data.examples[split])[metric]
-    loss = before - after if data.task.greater_is_better else after - before
-    text = f"{path.name} in int8: {metric} {after:.2f} on {split}, {before:.2f} in "
-    text += f"float32, a loss of {loss:.2f}"
-    # Not `>`, so that NaN fails too.
-    if not loss <= job.max_score_loss:
-        raise UserError(
-            f"{text}, which exceeds --max_score_loss={job.max_score_loss:g}: the file "
-            "was not written. Run the command again, with a larger limit or without "
-            "--export_precision; it does not train again."
-        )
-    job.log(text)
-    own = {"float32": before, "int8": after, "loss": loss}
-    report.setdefault("int8", {})[path.name] = own

@@ -2,48 +2,74 @@
 
 Optuna proposes the values (tree-structured Parzen estimator, Bergstra et al., 2011). A
 proposal depends on seed, number and earlier trials, so a resumed search repeats it.
+Needs Optuna, which is slow to import.
 """
 
 import dataclasses
-import importlib.util
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.config.search import Axis
+from electra_tf.config.search import parse_axis
 from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import SEARCHED
 from electra_tf.tasks.metrics import rank
 
 # Number of random trials before the estimator proposes values.
 _AT_RANDOM = 6
+# A row of search.json. A score that is not finite is null.
+_TRIAL = {"values": dict[str, float], "score": float | None, "failure": str}
 
 
-def require() -> None:
-    """Raises ValueError if Optuna is not installed."""
-    if importlib.util.find_spec("optuna") is None:
-        raise UserError("--search needs the package optuna: pip install optuna.")
+def space(
+    texts: Sequence[str], own: Mapping[str, float]
+) -> dict[str, BaseDistribution]:
+    """Returns the distributions of ``--search``; ``own`` has the run's values."""
+    found: dict[str, BaseDistribution] = {}
+    for name, numbers, is_range in map(parse_axis, texts):
+        if not is_range:
+            found[name] = CategoricalDistribution(numbers)
+            continue
+        low, high = numbers or _around(name, own[name])
+        is_log = name in ("learning_rate", "epochs")
+        if name == "epochs" and low % 1 == high % 1 == 0:
+            found[name] = IntDistribution(int(low), int(high), log=is_log)
+        else:
+            found[name] = FloatDistribution(low, high, log=is_log)
+    return found
 
 
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """Hyperparameters of a trial, and its main score on held-out data."""
-
-    values: Mapping[str, float]
-    score: float
-    failure: str = ""  # "" if the trial did not fail.
-    seconds: float = 0.0
+def _around(name: str, value: float) -> tuple[float, float]:
+    """Returns the default range of a hyperparameter, around the run's value."""
+    if name == "learning_rate":
+        return value / 5, value * 5
+    if name == "epochs":
+        return max(1, round(value / 3)), max(2, round(value * 3))
+    if name == "layerwise_decay":
+        return min(0.6, value), max(1.0, value)
+    return 0.0, max(0.1 if name == "weight_decay" else 0.3, value)
 
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """A hyperparameter search and its output folder."""
+    """A hyperparameter search and its output folder.
 
-    axes: Sequence[Axis]
+    Trials are dicts: "values" by hyperparameter, the main "score" on held-out data, and
+    "failure", "" for none.
+    """
+
+    space: Mapping[str, BaseDistribution]
     first: Mapping[str, float]  # Values of the first trial.
     trials: int  # Their total number.
     seed: int
@@ -54,11 +80,11 @@ class Search:
     log: Log
 
     def __call__(
-        self, attempt: Callable[[int, Mapping[str, float]], Trial | None]
-    ) -> list[Trial] | None:
-        """Runs the remaining trials; returns all trials, or None after a signal.
+        self, attempt: Callable[[int, Mapping[str, float]], tuple[float, str]]
+    ) -> dict[str, float]:
+        """Runs the remaining trials; returns the best values of all.
 
-        ``attempt(number, values)`` returns a scored trial, or None if interrupted.
+        ``attempt(number, values)`` returns score and failure of a trial.
         """
         done = self.read()
         if done:
@@ -66,42 +92,53 @@ class Search:
         progress = cli.Progress(self.trials, unit="trial", log=self.log)
         progress.move(len(done))
         while len(done) < self.trials:
-            began, number = time.monotonic(), len(done)
+            number = len(done)
             if (values := self.proposal(done)) is None:
                 self.log("search: there are no other values to try")
                 break
-            trial = attempt(number, values)
-            if trial is None:
-                return None
-            took = round(time.monotonic() - began, 1)
-            done.append(dataclasses.replace(trial, seconds=took))
-            self._write(done)
-            progress.move(len(done))
-            text = "  ".join(f"{name} {x:.3g}" for name, x in trial.values.items())
-            self.log(
-                f"trial {number}  {text}  {self.metric} {trial.score:.2f}  best "
-                f"{done[self.best(done)].score:.2f}"
-                f"{'  failed' if trial.failure else ''}  {progress.line()}"
+            score, failure = attempt(number, values)
+            done.append({"values": values, "score": score, "failure": failure})
+            best = done[self.best(done)]
+            files.write_json(
+                self.folder / SEARCHED,
+                {
+                    "metric": self.metric,
+                    "greater_is_better": self.greater_is_better,
+                    **self.about,
+                    "best_trial": self.best(done),
+                    "best": best["values"],
+                    "trials": done,
+                },
             )
-        return done
+            progress.move(len(done))
+            text = "  ".join(f"{name} {x:.3g}" for name, x in values.items())
+            self.log(
+                f"trial {number}  {text}  {self.metric} {score:.2f}  best "
+                f"{best['score']:.2f}{'  failed' if failure else ''}  {progress.line()}"
+            )
+        best = done[self.best(done)]
+        text = ", ".join(f"--{name}={x:.3g}" for name, x in best["values"].items())
+        self.log(
+            f"search: {text} has the best {self.metric}, {best['score']:.2f}; the "
+            f"first trial has {done[0]['score']:.2f}. Now all training examples:"
+        )
+        return best["values"]
 
-    def best(self, done: Sequence[Trial]) -> int:
+    def best(self, done: Sequence[Mapping[str, Any]]) -> int:
         """Returns the number of the first best trial; scores not finite rank last."""
         better = self.greater_is_better
-        ranks = [rank(trial.score, greater_is_better=better) for trial in done]
+        ranks = [rank(trial["score"], greater_is_better=better) for trial in done]
         return ranks.index(max(ranks))
 
-    def proposal(self, done: Sequence[Trial]) -> dict[str, float] | None:
+    def proposal(self, done: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
         """Returns the values of the next trial, or None if all were tried."""
-        outside = [x.name for x in self.axes if not x.has(self.first[x.name])]
-        if not done and not outside:
-            return {axis.name: self.first[axis.name] for axis in self.axes}
         if not done:
-            names = ", ".join(outside)
-            self.log(f"search: the value of {names} is outside of its range: not tried")
-        # Optional, and slow to import.
-        import optuna
-
+            try:
+                self._trial(self.first, 0.0)
+            except ValueError as error:
+                self.log(f"search: the given values are not tried: {error}")
+            else:
+                return dict(self.first)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(
             direction="maximize" if self.greater_is_better else "minimize",
@@ -109,72 +146,41 @@ class Search:
                 seed=(self.seed + len(done)) % 2**31, n_startup_trials=_AT_RANDOM
             ),
         )
-        ways = {axis.name: _distribution(axis) for axis in self.axes}
-        tried = [dict(trial.values) for trial in done]
-        for trial, values in zip(done, tried, strict=True):
-            # The trial may lie outside of the current ranges. Optuna rejects scores
-            # that are not finite.
-            fits = all(axis.has(values[axis.name]) for axis in self.axes)
-            if fits and math.isfinite(trial.score):
-                study.add_trial(
-                    optuna.trial.create_trial(
-                        params=values, distributions=ways, value=trial.score
-                    )
-                )
+        for trial in done:
+            # Optuna rejects scores that are not finite.
+            if math.isfinite(trial["score"]):
+                study.add_trial(self._trial(trial["values"], trial["score"]))
+        tried = [trial["values"] for trial in done]
         # Repeated values give the same score.
         for _ in range(100):
-            if (values := dict(study.ask(ways).params)) not in tried:
+            if (values := dict(study.ask(self.space).params)) not in tried:
                 return values
         return None
 
-    def read(self) -> list[Trial]:
+    def _trial(
+        self, values: Mapping[str, float], score: float
+    ) -> optuna.trial.FrozenTrial:
+        """Raises ValueError if a value is outside of its range."""
+        return optuna.trial.create_trial(
+            params=dict(values), distributions=self.space, value=score
+        )
+
+    def read(self) -> list[dict[str, Any]]:
         path = self.folder / SEARCHED
         if not path.exists():
             return []
-        axes = {axis.name: float for axis in self.axes}
-        row = {"values": axes, "score": float | None, "failure": str, "seconds": float}
-        stored = files.read_json(path, shape={"metric": str, "trials": [row]})
+        stored = files.read_json(path, shape={"metric": str, "trials": [_TRIAL]})
         if stored["metric"] != self.metric:
             raise UserError(
                 f"{path} is of another search, for the best {stored['metric']}: set "
                 "--output_dir to another folder, or pass --overwrite to replace it."
             )
-        return [
-            Trial(
-                row["values"],
-                # A score that is not finite is null.
-                math.nan if row.get("score") is None else row["score"],
-                row["failure"],
-                row["seconds"],
-            )
-            for row in stored["trials"]
-        ]
-
-    def _write(self, done: Sequence[Trial]) -> None:
-        best = self.best(done)
-        files.write_json(
-            self.folder / SEARCHED,
-            {
-                "metric": self.metric,
-                "greater_is_better": self.greater_is_better,
-                **self.about,
-                "searched": [dataclasses.asdict(axis) for axis in self.axes],
-                "best_trial": best,
-                "best": dict(done[best].values),
-                "trials": [
-                    {"trial": number, **dataclasses.asdict(trial)}
-                    for number, trial in enumerate(done)
-                ],
-            },
-        )
-
-
-def _distribution(axis: Axis) -> Any:
-    import optuna
-
-    if axis.values:
-        return optuna.distributions.CategoricalDistribution(axis.values)
-    if axis.is_whole:
-        low, high = int(axis.low), int(axis.high)
-        return optuna.distributions.IntDistribution(low, high, log=axis.is_log)
-    return optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.is_log)
+        trials = []
+        for row in stored["trials"]:
+            score = math.nan if row.get("score") is None else row["score"]
+            trials.append({**row, "score": score})
+            try:
+                self._trial(row["values"], 0.0)
+            except ValueError as error:
+                raise UserError(f"{path} is damaged: {error}") from error
+        return trials

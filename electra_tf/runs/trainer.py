@@ -1,7 +1,5 @@
 """Trains one compiled model with several seeds, without retracing."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,30 +20,49 @@ from electra_tf.training.callbacks import GracefulStop, StepCallback
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 
 
-@dataclasses.dataclass(eq=False)
-class Trainer:
-    """A compiled model and its training rows; seeds share the traced functions.
+class Stopped(Exception):
+    """A signal, which it names, ended the training; the same command resumes it."""
 
-    ``start_head`` initializes the head from the encoder, in place of random weights.
+
+@dataclasses.dataclass(eq=False)
+class Trainer(StepCallback):
+    """Trains a compiled model on rows; seeds share the traced functions.
+
+    As a Keras callback of each ``fit``, it logs, evaluates, saves checkpoints and stops
+    early. Other callbacks get the scores with the prefix ``val_``.
     """
 
-    model: TaskModel
+    compiled: dataclasses.InitVar[TaskModel]
     rows: Rows
     order: TrainingOrder
     _: dataclasses.KW_ONLY
     total_steps: int  # Updates per seed.
+    log: Log
+    record: Callable[[Mapping[str, Any]], None]  # Receives rows of metrics.jsonl.
+    log_steps: int
     random_encoder: bool = False
+    # Initializes the head from the encoder, in place of random weights.
     start_head: Callable[[TaskModel], None] | None = None
+    # Returns the main score and all scores by name, after every epoch.
+    evaluate: Callable[[], tuple[float, dict[str, float]]] | None = None
+    greater_is_better: bool = True
+    patience: int = 0  # Epochs without improvement before stopping; 0: never.
+    keep_best: bool = False
+    # Factories of further Keras callbacks, called for each seed.
+    callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = ()
 
-    def __post_init__(self) -> None:
-        model = self.model
+    def __post_init__(self, compiled: TaskModel) -> None:
+        super().__init__(self.log_steps)
+        self.set_model(compiled)
         # The same for all seeds, unless the encoder is random.
         self._head: list[np.ndarray] = []
-        self._pretrained = model.encoder.get_weights()
+        self._pretrained = compiled.encoder.get_weights()
         # Builds the slots now, so that ``reset`` can restore them.
-        with model.distribute_strategy.scope():
-            model.optimizer.build(model.trainable_variables)
-        self._unused = [variable.numpy() for variable in model.optimizer.variables]
+        with compiled.distribute_strategy.scope():
+            compiled.optimizer.build(compiled.trainable_variables)
+        self._unused = [variable.numpy() for variable in compiled.optimizer.variables]
+        self._steps_per_epoch = min(self.order.steps_per_pass, self.total_steps)
+        self._epochs = math.ceil(self.total_steps / self._steps_per_epoch)
 
     def reset(self, seed: int) -> None:
         model, encoder = self.model, self.model.encoder
@@ -66,80 +83,51 @@ class Trainer:
             variable.assign(value)
         model.reset_seed(seed)
 
-    def train(
-        self,
-        seed: int,
-        watch: Watch,
-        folder: FinetuningFolder | None = None,
-        stop: GracefulStop | None = None,
-    ) -> None:
+    def train(self, seed: int, folder: FinetuningFolder | None = None) -> str:
         """Trains one seed, from the start or from its last finished epoch.
 
-        ``folder`` stores a checkpoint per epoch until the seed is done. ``stop`` ends
-        training after the current step; a resumed run repeats that epoch. Raises
-        FloatingPointError if the loss is not finite.
+        Returns "", or a message if the loss is not finite, which ends the training.
+        ``folder`` stores a checkpoint per epoch until the seed is done. A signal ends
+        training after the current step and raises ``Stopped``; a resumed run repeats
+        that epoch.
         """
         self.reset(seed)
-        watch.begin(self, seed, folder, stop)
-        if not watch.is_done:
-            self.model.fit(
-                training_dataset(
-                    self.rows,
-                    self.order,
-                    seed=seed,
-                    steps=self.total_steps,
-                    first_step=watch.step,
-                ),
-                initial_epoch=watch.epoch,
-                epochs=watch.epochs,
-                steps_per_epoch=watch.steps_per_epoch,
-                verbose=0,
-                shuffle=False,
-                callbacks=[watch, *(make() for make in watch.callbacks)],
-            )
-        if stop is None or not stop.requested:
-            watch.restore_best()
+        self._begin(seed, folder)
+        failure = ""
+        with GracefulStop() as self._stop:
+            try:
+                if not self._is_done:
+                    self._fit(seed)
+            except FloatingPointError as error:
+                failure = str(error)
+        if self._stop.requested:
+            raise Stopped(self._stop.requested)
+        if not failure:
+            for weight, kept in self._kept:
+                weight.assign(kept.numpy())
+        return failure
 
+    def _fit(self, seed: int) -> None:
+        steps = {"steps": self.total_steps, "first_step": self.step}
+        self.model.fit(
+            training_dataset(self.rows, self.order, seed=seed, **steps),
+            initial_epoch=math.ceil(self.step / self._steps_per_epoch),
+            epochs=self._epochs,
+            steps_per_epoch=self._steps_per_epoch,
+            verbose=0,
+            shuffle=False,
+            callbacks=[self, *(make() for make in self.callbacks)],
+        )
 
-@dataclasses.dataclass(eq=False, kw_only=True)
-class Watch(StepCallback):
-    """Keras callback that logs, evaluates, saves checkpoints and stops early.
-
-    It serves all seeds of a ``Trainer``, one after the other. Its state is part of the
-    checkpoints. Other callbacks get the scores with the prefix ``val_``.
-    """
-
-    log: Log
-    record: Callable[[Mapping[str, Any]], None]  # Receives rows of metrics.jsonl.
-    log_steps: int
-    # Returns the main score and all scores by name, after every epoch.
-    evaluate: Callable[[], tuple[float, dict[str, float]]] | None = None
-    greater_is_better: bool = True
-    patience: int = 0  # Epochs without improvement before stopping; 0: never.
-    keep_best: bool = False
-    # Factories of further Keras callbacks, called for each seed.
-    callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = ()
-
-    def __post_init__(self) -> None:
-        super().__init__(self.log_steps)
-
-    def begin(
-        self,
-        trainer: Trainer,
-        seed: int,
-        folder: FinetuningFolder | None,
-        stop: GracefulStop | None,
-    ) -> None:
+    def _begin(self, seed: int, folder: FinetuningFolder | None) -> None:
         """Starts a seed, or restores its last finished epoch from ``folder``."""
-        model = trainer.model
-        self._seed, self._stop, self._total = seed, stop, trainer.total_steps
-        self.steps_per_epoch = min(trainer.order.steps_per_pass, self._total)
+        model = self.model
+        self._seed, self._store, self.step = seed, None, 0
         self._waited = tf.Variable(0, dtype=tf.int64)
         self._best = tf.Variable(math.nan, dtype=tf.float64)
         # Pairs of a weight and its value in the best epoch.
         weights = model.weights if self.keep_best else ()
         self._kept = [(weight, tf.Variable(weight.numpy())) for weight in weights]
-        self._store, self.step = None, 0
         if folder is not None:
             state = named_variables(model, model.optimizer)
             state |= {"watch/waited": self._waited, "watch/best": self._best}
@@ -151,33 +139,24 @@ class Watch(StepCallback):
             )
             self.step = self._store.restore_latest() or 0
             # Rows after the checkpoint are recorded again.
-            folder.forget(seed, self.step, self.epoch)
+            folder.forget(seed, self.step, math.ceil(self.step / self._steps_per_epoch))
             if self.step:
                 self.log(f"seed {seed}  resuming after step {self.step}")
         self._first = self.step + 1
         self._progress = cli.Progress(
-            self._total, done=self.step, log=self.log, seconds=0
+            self.total_steps, done=self.step, log=self.log, seconds=0
         )
 
     @property
-    def epoch(self) -> int:
-        """Number of finished epochs; the last one may be shorter."""
-        return math.ceil(self.step / self.steps_per_epoch)
-
-    @property
-    def epochs(self) -> int:
-        return math.ceil(self._total / self.steps_per_epoch)
-
-    @property
-    def is_done(self) -> bool:
-        return self.step == self._total or self._is_out_of_patience
+    def _is_done(self) -> bool:
+        return self.step == self.total_steps or self._is_out_of_patience
 
     @property
     def _is_out_of_patience(self) -> bool:
         return 0 < self.patience <= int(self._waited.numpy())
 
     def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
-        if self.is_due(previous, step) or step == self._total:
+        if self.is_due(previous, step) or step == self.total_steps:
             loss = self._finite(logs["loss"])
             rate = float(self.model.optimizer.learning_rate)
             values = {"loss": loss, "learning_rate": rate}
@@ -187,7 +166,7 @@ class Watch(StepCallback):
         elif step == self._first:
             # Starts timing after compilation.
             self._progress.update(step, f"seed {self._seed}")
-        if step == self._total or (self._stop is not None and self._stop.requested):
+        if step == self.total_steps or self._stop.requested:
             # The last epoch may be shorter than Keras expects.
             self.model.stop_training = True
 
@@ -199,7 +178,7 @@ class Watch(StepCallback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
         """Evaluates and checkpoints, unless a signal ended the epoch early."""
-        if self.step != min((epoch + 1) * self.steps_per_epoch, self._total):
+        if self.step != min((epoch + 1) * self._steps_per_epoch, self.total_steps):
             return
         loss = self._finite(logs["loss"])
         if self.evaluate is not None:
@@ -207,14 +186,14 @@ class Watch(StepCallback):
             at = {"seed": self._seed, "epoch": epoch + 1, "step": self.step}
             self.record({**at, **scores})
             self.log(
-                f"seed {self._seed}  epoch {epoch + 1}/{self.epochs}  loss {loss:.4f}  "
-                f"held-out {brief(scores)}"
+                f"seed {self._seed}  epoch {epoch + 1}/{self._epochs}  loss "
+                f"{loss:.4f}  held-out {brief(scores)}"
             )
             logs |= {f"val_{name}": value for name, value in scores.items()}
             self._compare(epoch + 1, main)
         if self._store is not None:
             self._store.save(self.step)
-        if self.is_done:
+        if self._is_done:
             self.model.stop_training = True
 
     def _compare(self, epoch: int, main: float) -> None:
@@ -229,10 +208,6 @@ class Watch(StepCallback):
         self._waited.assign_add(1)
         if self._is_out_of_patience:
             self.log(f"seed {self._seed}  stopped early, best {best:.2f}")
-
-    def restore_best(self) -> None:
-        for weight, kept in self._kept:
-            weight.assign(kept.numpy())
 
 
 def brief(scores: Mapping[str, float]) -> str:

@@ -16,7 +16,6 @@ from electra_tf import cli, doctor, files
 from electra_tf.analysis import errors, score
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import DataConfig, PretrainConfig
-from electra_tf.config.search import Axis
 from electra_tf.data import pipeline, prepared, records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
@@ -27,7 +26,7 @@ from electra_tf.interop.hugging_face import read_config, read_tensors
 from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.layers import TextEmbedding
 from electra_tf.runs import minimal_pairs
-from electra_tf.runs.search import Search, Trial
+from electra_tf.runs.search import Search, space
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.squad import SquadSource
 from electra_tf.tasks.tables import TableSource
@@ -151,10 +150,10 @@ def _results(folder):
 
 
 def _search(folder):
-    axes = [Axis("learning_rate", 1e-5, 1e-2, is_log=True), Axis("epochs", 1, 9)]
     first = {"learning_rate": 1e-3, "epochs": 3.0}
-    search = Search(axes, first, 1, 0, "accuracy", True, {}, folder, log=silent)
-    search(lambda number, values: Trial(values, 90.0))
+    ranges = space(("learning_rate=1e-5:1e-2", "epochs=1:9"), first)
+    search = Search(ranges, first, 1, 0, "accuracy", True, {}, folder, log=silent)
+    search(lambda number, values: (90.0, ""))
     path = folder / "search.json"
     return path, path.read_bytes(), search.read
 

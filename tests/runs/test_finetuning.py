@@ -25,7 +25,6 @@ from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, glue, glue_task
 from tests import ROOT
 from tests.runs.common import config, moods, run, table
-from tests.runs.reachable import assert_no_config
 from tests.tasks import common
 from tests.tasks.common import sentiment
 
@@ -109,12 +108,9 @@ def test_a_finished_run_is_not_overwritten(finished, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def test_a_prepared_run_holds_no_config(run_values, tmp_path):
+def test_reading_writes_no_files(run_values, tmp_path):
     chosen = config(**run_values | {"output_dir": str(tmp_path / "new")})
-    ready = finetuning.prepare(chosen, lambda line: None)
-    held = (ready.trainer.model, ready.start.tokenizer)
-    assert_no_config(ready, FinetuneConfig, *held)
-    # `prepare` does not write files.
+    finetuning.FinetuningRun(chosen, lambda line: None)
     assert not (tmp_path / "new").exists()
 
 
@@ -273,10 +269,11 @@ def trains_to(monkeypatch, biases):
     """Makes training end with a bias of the head, by seed."""
     train = Trainer.train
 
-    def diverges(self, seed, *arguments):
-        train(self, seed, *arguments)
+    def diverges(self, seed, folder):
+        failure = train(self, seed, folder)
         if seed in biases:
             self.model.head.bias.assign(biases[seed])
+        return failure
 
     monkeypatch.setattr(Trainer, "train", diverges)
 
@@ -397,7 +394,7 @@ def test_a_fine_tuned_model_is_the_start_of_another_task(
     assert all(v.trainable for v in start.encoder.transformer.variables)
     unreadable = config(**values | {"output_dir": f"{home.path}[1]"})
     with pytest.raises(ValueError, match="cannot read checkpoints in folders with"):
-        finetuning.read(unreadable, said.append)
+        finetuning.FinetuningRun(unreadable, said.append)
     for encoder in (home.path, home.path / "model.keras"):
         again = config(**values | {"encoder": str(encoder), "overwrite": True})
         with pytest.raises(ValueError, match=r"would delete .*\(--encoder\)"):

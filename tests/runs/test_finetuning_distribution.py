@@ -13,7 +13,7 @@ from electra_tf.tasks.batching import TrainingOrder, bucket_lengths
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 from tests.examples.common import ROOT, output_of
 from tests.runs.common import config, moods, run
-from tests.runs.test_trainer import watch, weights
+from tests.runs.test_trainer import OPTIONS, weights
 from tests.strategy import cpus, two_cpus
 from tests.tasks import common
 from tests.tasks.test_question_answering import some_questions
@@ -79,9 +79,10 @@ def trained(strategy, jit_compile, case, reduction):
         optimizer, loss = AdamW(rate, **plain), task.loss(reduction)
         model.compile(optimizer=optimizer, loss=loss, jit_compile=jit_compile)
     order = TrainingOrder(rows.lengths, 4, bucket_lengths(rows.lengths, 16))
-    trainer = Trainer(model, rows, order, total_steps=STEPS)
     records = []
-    trainer.train(1, watch(log_steps=1, record=records.append))
+    options = {**OPTIONS, "log_steps": 1, "record": records.append}
+    trainer = Trainer(model, rows, order, total_steps=STEPS, **options)
+    trainer.train(1)
     return weights(trainer), [record["loss"] for record in records]
 
 

@@ -16,6 +16,7 @@ from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW
 from tests.runs.common import run as common_run
 from tests.runs.common import table
+from tests.runs.test_trainer import OPTIONS
 from tests.tasks import common
 
 POS = {"task": "pos", "word_column": "0", "tag_column": "-1"}
@@ -246,7 +247,8 @@ def test_a_probe_of_the_same_encoder_is_trained_once():
         frozen.start_head(model, task, rows, 8)
         heads.append(model.head.kernel.numpy())
 
-    order, options = TrainingOrder(rows.lengths, 8, (16,)), {"start_head": start_head}
+    order = TrainingOrder(rows.lengths, 8, (16,))
+    options = {**OPTIONS, "start_head": start_head}
     for is_random, starts in ((False, 1), (True, 2)):
         heads.clear()
         options["random_encoder"] = is_random

@@ -4,32 +4,39 @@ import math
 import sys
 
 import numpy as np
+import optuna
 import pytest
+from optuna.distributions import (
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
-from electra_tf.config.search import Axis, axes
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
-from electra_tf.runs.search import Search, Trial
+from electra_tf.runs.search import Search, space
 from electra_tf.runs.trainer import Trainer
 from tests.runs.common import config, moods, table
 from tests.runs.common import run as finetune
 from tests.runs.test_trainer import Killed
 from tests.tasks import common
 
-AXES = [
-    Axis("learning_rate", 1e-5, 1e-2, is_log=True),
-    Axis("epochs", 1, 9, is_log=True, is_whole=True),
-    Axis("dropout", values=(0.0, 0.1, 0.3)),
-]
+SPACE = {
+    "learning_rate": FloatDistribution(1e-5, 1e-2, log=True),
+    "epochs": IntDistribution(1, 9, log=True),
+    "dropout": CategoricalDistribution((0.0, 0.1, 0.3)),
+}
 FIRST = {"learning_rate": 3e-4, "epochs": 3.0, "dropout": 0.1}
 
 
-def searching(folder, axes, first, trials, score, *, greater=True):
+def searching(folder, space, first, trials, score, *, greater=True):
     """Runs a search with known scores; returns search, trials and log lines."""
     said = []
-    options = (axes, first, trials, 5, "accuracy", greater, {"held_out": 20}, folder)
+    options = (space, first, trials, 5, "accuracy", greater, {"held_out": 20}, folder)
     search = Search(*options, log=said.append)
-    done = search(lambda number, values: Trial(values, score(number, values)))
+    best = search(lambda number, values: (score(number, values), ""))
+    done = search.read()
+    assert best == done[search.best(done)]["values"]
     return search, done, said
 
 
@@ -41,11 +48,7 @@ def toy(folder, *, trials=9, killed_at=None, greater=True):
         distance = abs(math.log(rate / 1e-3)) + abs(epochs - 4)
         return -distance if greater else distance
 
-    return searching(folder, AXES, FIRST, trials, score, greater=greater)
-
-
-def without_time(trials):
-    return [(dict(trial.values), trial.score) for trial in trials]
+    return searching(folder, SPACE, FIRST, trials, score, greater=greater)
 
 
 def test_a_killed_search_goes_on_as_if_it_was_not(tmp_path):
@@ -54,56 +57,47 @@ def test_a_killed_search_goes_on_as_if_it_was_not(tmp_path):
         folder.mkdir()
     search, done, said = toy(whole)
     assert len(done) == 9
-    assert dict(done[0].values) == FIRST
+    assert done[0]["values"] == FIRST
     for killed_at in (0, 1, 7):
         with pytest.raises(Killed):
             toy(parts, killed_at=killed_at)
     _, again, repeated = toy(parts)
-    assert without_time(again) == without_time(done)
+    assert again == done
     assert "7 of 9 trials are done" in repeated
-    # Proposals are within their axes and differ.
-    for trial in done:
-        assert all(axis.has(trial.values[axis.name]) for axis in AXES)
-    assert len({trial.values["learning_rate"] for trial in done}) == 9
+    # Proposals differ. `read` has checked that they are in their ranges.
+    assert len({trial["values"]["learning_rate"] for trial in done}) == 9
     stored = json.loads((whole / "search.json").read_text())
-    best = max(range(9), key=lambda number: done[number].score)
+    best = max(range(9), key=lambda number: done[number]["score"])
     assert search.best(done) == stored["best_trial"] == best
-    assert stored["best"] == dict(done[best].values)
+    assert stored["best"] == done[best]["values"]
     assert (stored["held_out"], len(stored["trials"])) == (20, 9)
     # The table has one line per trial, with learning rate and ETA.
     assert sum(" eta " in line and "trial" in line for line in said) == 9
 
 
 def test_a_search_is_longer_with_more_trials_and_may_look_for_the_least(tmp_path):
-    import optuna
-
     _, few, _ = toy(tmp_path, trials=3, greater=False)
     search, more, _ = toy(tmp_path, trials=5, greater=False)
-    assert without_time(more[:3]) == without_time(few)
-    assert search.best(more) == min(range(5), key=lambda n: more[n].score)
+    assert more[:3] == few
+    assert search.best(more) == min(range(5), key=lambda n: more[n]["score"])
     # The least distances are the largest negative ones, so the proposals are equal.
     (tmp_path / "search.json").unlink()
     _, least, _ = toy(tmp_path, greater=False)
     (tmp_path / "search.json").unlink()
     _, largest, _ = toy(tmp_path)
-    assert [trial.values for trial in least] == [trial.values for trial in largest]
+    assert [trial["values"] for trial in least] == [t["values"] for t in largest]
     # The seed of a trial is that of the search plus its number.
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=5 + 2))
-    ways = {
-        "learning_rate": optuna.distributions.FloatDistribution(1e-5, 1e-2, log=True),
-        "epochs": optuna.distributions.IntDistribution(1, 9, log=True),
-        "dropout": optuna.distributions.CategoricalDistribution((0.0, 0.1, 0.3)),
-    }
-    assert largest[2].values == study.ask(ways).params
+    assert largest[2]["values"] == study.ask(SPACE).params
 
 
 def test_nothing_is_tried_twice(tmp_path):
     """The search ends after one trial of each value."""
-    axes = [Axis("epochs", values=(2.0, 4.0, 8.0))]
-    options = axes, {"epochs": 4.0}, 9, lambda number, values: -values["epochs"]
+    values = {"epochs": CategoricalDistribution((2.0, 4.0, 8.0))}
+    options = values, {"epochs": 4.0}, 9, lambda number, values: -values["epochs"]
     search, done, said = searching(tmp_path, *options)
-    assert sorted(trial.values["epochs"] for trial in done) == [2, 4, 8]
-    assert done[search.best(done)].values == {"epochs": 2.0}
+    assert sorted(trial["values"]["epochs"] for trial in done) == [2, 4, 8]
+    assert done[search.best(done)]["values"] == {"epochs": 2.0}
     assert "search: there are no other values to try" in said
 
 
@@ -113,6 +107,7 @@ def test_nothing_is_tried_twice(tmp_path):
         ({"trials": 3}, "damaged"),
         ({"trials": [{}]}, "damaged"),
         ({"trials": [{"values": {"epochs": 3.0}}]}, "damaged"),
+        ({"trials": [{"values": FIRST | {"epochs": 99}, "failure": ""}]}, "damaged"),
         ({"metric": "f1"}, "is of another search"),
     ],
 )
@@ -127,11 +122,12 @@ def test_a_search_that_cannot_go_on_is_named(tmp_path, change, message):
 
 def test_a_trial_that_diverged_is_the_worst(tmp_path):
     """The score is NaN, also on disk, and the search continues."""
-    axes, first = AXES[:1], {"learning_rate": 1e-3}
+    rates = {"learning_rate": SPACE["learning_rate"]}
+    first = {"learning_rate": 1e-3}
     scores = [math.nan, 20.0, math.inf, 30.0]
 
     def search(trials):
-        return searching(tmp_path, axes, first, trials, lambda n, values: scores[n])
+        return searching(tmp_path, rates, first, trials, lambda n, values: scores[n])
 
     search(2)
     path = tmp_path / "search.json"
@@ -140,25 +136,26 @@ def test_a_trial_that_diverged_is_the_worst(tmp_path):
     # The score may be absent.
     path.write_text(json.dumps(stored))
     made, done, _ = search(4)
-    np.testing.assert_array_equal([trial.score for trial in done], scores)
+    # Infinity is null, too.
+    kept = [math.nan, 20.0, math.nan, 30.0]
+    np.testing.assert_array_equal([trial["score"] for trial in done], kept)
     assert made.best(done) == 3
 
 
 def test_what_the_flag_says():
-    own = {"learning_rate": 1e-4, "epochs": 3.0, "dropout": 0.1, "seed": 2}
-    texts = ("learning_rate", "epochs=2:8", "dropout=0/0.2", "seed")
-    rate, epochs, dropout, seed = axes(texts, own)
-    assert (rate.low, rate.high, rate.is_log) == (2e-5, pytest.approx(5e-4), True)
-    assert (epochs.low, epochs.high, epochs.is_whole) == (2, 8, True)
-    assert not epochs.has(2.5)
-    assert dropout.values == (0.0, 0.2)
-    assert [seed.has(x) for x in (1, 2, 11, 12)] == [False, True, True, False]
-    # The default range of an axis contains the value of the run.
-    for name in ("learning_rate", "epochs", "dropout"):
-        (axis,) = axes((name,), own)
-        assert axis.has(own[name])
-    (half,) = axes(("epochs=0.5:1.5",), own)
-    assert half.has(0.75)
+    own = {"learning_rate": 1e-4, "epochs": 3.0, "dropout": 0.1}
+    own |= {"layerwise_decay": 0.5, "weight_decay": 0.2}
+    found = space(("learning_rate", "epochs=2:8", "dropout=0/0.2"), own)
+    assert found == {
+        "learning_rate": FloatDistribution(1e-4 / 5, 1e-4 * 5, log=True),
+        "epochs": IntDistribution(2, 8, log=True),
+        "dropout": CategoricalDistribution((0.0, 0.2)),
+    }
+    # The default range contains the value of the run.
+    for name, around in space([*own], own).items():
+        assert around.low <= own[name] <= around.high
+    (half,) = space(("epochs=0.5:1.5",), own).values()
+    assert half == FloatDistribution(0.5, 1.5, log=True)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +169,10 @@ def test_what_the_flag_says():
         ({"search": ("learning_rate=0:1e-3",)}, "--learning_rate must be above 0"),
         ({"search": ("dropout=-inf:0.1",)}, "--dropout must be a finite number"),
         ({"search": ("learning_rate=a:b",)}, "the smaller end first"),
-        ({"search": ("seed=0.5:3",)}, "the smaller end first"),
         ({"search": ("epochs", "epochs=1:2")}, "names epochs twice"),
         ({"search": ("dropout=0.5:1.5",)}, "--dropout must be below"),
         ({"search": ("epochs",), "frozen": True}, "--frozen does not"),
-        ({"search": ("seed",), "seeds": 3}, "leave --seeds"),
+        ({"search": ("seed",)}, "seed cannot be searched"),
         ({"search": ("epochs",), "search_trials": 1}, "--search_trials must be"),
     ],
 )
@@ -199,7 +195,7 @@ def test_without_the_package_a_line_says_what_to_install(monkeypatch):
 def values(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("moods")
     recipe = {"epochs": 2.0, "train_batch_size": 16, "learning_rate": 1e-3}
-    recipe["search"] = ("learning_rate=1e-3:1e-2", "epochs=2/3", "seed")
+    recipe["search"] = ("learning_rate=1e-3:1e-2", "epochs=2/3")
     sizes = {"max_seq_length": 10, "search_trials": 3}
     return moods(folder, pretrained, train=50, dev=20, **recipe, **sizes)
 
@@ -222,7 +218,7 @@ def assert_same_models(one, other):
 
 def trials(folder):
     stored = json.loads((folder / "search.json").read_text())
-    return [{n: x for n, x in t.items() if n != "seconds"} for t in stored["trials"]]
+    return stored["trials"]
 
 
 @pytest.mark.slow
@@ -237,7 +233,7 @@ def test_the_best_trains_on_all_and_evaluation_decides_nothing(
     assert "`--search`" in (folder / "model_card.md").read_text()
     # The same run, with the best hyperparameters as flags.
     best = stored["best"]
-    flags = {"search": (), **best, "seed": int(best["seed"])}
+    flags = {"search": (), **best}
     other, _ = run(values, tmp_path / "plain", **flags)
     assert report["seeds"] == other["seeds"]
     assert_same_models(folder, tmp_path / "plain")
@@ -265,8 +261,7 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(
 
         def killed(self, *args, left=left, **kwargs):
             if not left[0]:
-                _, seed, watch, folder, *stop = self, *args
-                watch.begin(self, seed, folder, *stop)
+                self._begin(*args)
                 raise Killed
             left[0] -= 1
             return train(self, *args, **kwargs)
@@ -297,7 +292,7 @@ def test_trials_have_the_dropout_of_the_head(values, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "train", seen)
     search = {"search": ("head_dropout=0.3/0.6",), "search_trials": 2, "epochs": 1.0}
     _, said = run(values, tmp_path, **search)
-    assert "the value of head_dropout is outside of its range" in said
+    assert "search: the given values are not tried: " in said
     best = json.loads((tmp_path / "search.json").read_text())["best"]
     assert sorted(rates[:2]) == [0.3, 0.6]
     assert rates[2] == best["head_dropout"]

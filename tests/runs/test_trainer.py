@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import re
 import signal
@@ -9,11 +10,10 @@ import pytest
 
 from electra_tf import files
 from electra_tf.folders.finetuning import FinetuningFolder
-from electra_tf.runs.trainer import Trainer, Watch
+from electra_tf.runs.trainer import Stopped, Trainer
 from electra_tf.tasks import Classification
 from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW, WarmupPolynomialDecay
-from electra_tf.training.callbacks import GracefulStop
 from tests.tasks import common
 
 STEPS, SEED = 8, 4
@@ -23,18 +23,31 @@ class Killed(BaseException):
     """Ends a run immediately, as a signal does."""
 
 
-def watch(**values):
-    defaults = {"log": lambda line: None, "record": lambda values: None, "log_steps": 2}
-    return Watch(**{**defaults, **values})
+OPTIONS = {"log": lambda line: None, "record": lambda values: None, "log_steps": 2}
 
 
 @pytest.fixture(scope="module")
-def trainer():
+def shared():
     """One trainer for all tests: compiling is slow, and `reset` isolates tests.
 
     Epochs have three steps, the last one two.
     """
     return new_trainer()
+
+
+@pytest.fixture
+def trainer(shared):
+    yield set_up(shared)
+    set_up(shared)
+
+
+def set_up(trainer, **options):
+    """Sets the options of a trainer, the others to their defaults."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Trainer)[3:]}
+    for name, value in {**defaults, "total_steps": STEPS, **OPTIONS, **options}.items():
+        setattr(trainer, name, value)
+    trainer.every = trainer.log_steps
+    return trainer
 
 
 def new_trainer(**options):
@@ -44,7 +57,7 @@ def new_trainer(**options):
     optimizer = AdamW(WarmupPolynomialDecay(1e-2, STEPS))
     model.compile(optimizer=optimizer, loss=task.loss("sum"))
     order = TrainingOrder(rows.lengths, 8, (16,))
-    return Trainer(model, rows, order, total_steps=STEPS, **options)
+    return Trainer(model, rows, order, total_steps=STEPS, **OPTIONS, **options)
 
 
 def weights(trainer):
@@ -54,11 +67,11 @@ def weights(trainer):
 def test_seeds_share_one_trace_and_do_not_see_each_other(trainer, monkeypatch):
     call = mock.Mock(wraps=trainer.model.call)
     monkeypatch.setattr(trainer.model, "call", call)
-    trainer.train(0, watch())
+    trainer.train(0)
     first = weights(trainer)
-    trainer.train(1, watch())
+    trainer.train(1)
     assert not np.allclose(weights(trainer), first)
-    trainer.train(0, watch())
+    trainer.train(0)
     np.testing.assert_array_equal(weights(trainer), first)
     # Python code of the model runs during tracing only.
     assert call.call_count <= 1
@@ -96,7 +109,7 @@ def test_the_best_epoch_is_kept(trainer, scores, options, epochs, best):
         seen.append(weights(trainer))
         return next(left), {}
 
-    trainer.train(0, watch(evaluate=evaluate, keep_best=True, **options))
+    set_up(trainer, evaluate=evaluate, keep_best=True, **options).train(0)
     assert len(seen) == epochs
     np.testing.assert_array_equal(weights(trainer), seen[best])
 
@@ -109,8 +122,8 @@ def test_a_loss_that_is_not_finite_ends_the_seed(
     bad = [np.full_like(w, np.nan) for w in trainer._pretrained]
     monkeypatch.setattr(trainer, "_pretrained", bad)
     home = FinetuningFolder(tmp_path)
-    with pytest.raises(FloatingPointError, match=f"loss is nan at step {step}"):
-        trainer.train(0, watch(log_steps=log_steps), home)
+    failure = set_up(trainer, log_steps=log_steps).train(0, home)
+    assert failure == f"the loss is nan at step {step}"
     assert not [*home.state(0).glob("*.index")]
 
 
@@ -121,13 +134,14 @@ def test_progress_and_callbacks(trainer):
         def on_epoch_end(self, epoch, logs):
             seen.append((epoch, logs["val_accuracy"], logs["loss"] > 0))
 
-    watching = watch(
+    set_up(
+        trainer,
         log=said.append,
         record=recorded.append,
         evaluate=lambda: (0.0, {"accuracy": next(evaluations)}),
         callbacks=[Logs],
     )
-    trainer.train(0, watching)
+    trainer.train(0)
     assert seen == [(epoch, epoch, True) for epoch in range(3)]
     steps = [line for line in said if "/8 " in line]
     assert steps[0].startswith("1/8 ")
@@ -142,7 +156,7 @@ def test_progress_and_callbacks(trainer):
 
 
 def watched(trainer, folder, *, killed_at=None, **values):
-    """Returns a watch that keeps the best epoch, its folder, and evaluated steps."""
+    """Makes a trainer keep the best epoch; returns its folder and evaluated steps."""
     scores = {1: 70.0, 2: 60.0, 3: 65.0}
     home = FinetuningFolder(folder)
     folder.mkdir(exist_ok=True)
@@ -161,7 +175,8 @@ def watched(trainer, folder, *, killed_at=None, **values):
         return score, {"accuracy": score}
 
     options = {"evaluate": evaluate, "record": record, "log_steps": 1}
-    return watch(**{**options, "keep_best": True, **values}), home, seen
+    set_up(trainer, **{**options, "keep_best": True, **values})
+    return home, seen
 
 
 def logged(folder):
@@ -169,25 +184,25 @@ def logged(folder):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(trainer, tmp_path_factory):
+def undisturbed(shared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    watching, home, seen = watched(trainer, folder)
-    trainer.train(SEED, watching, home)
+    home, seen = watched(shared, folder)
+    shared.train(SEED, home)
     assert seen == [3, 6, 8]
-    return weights(trainer), logged(folder)
+    return weights(shared), logged(folder)
 
 
 @pytest.mark.parametrize(
     "killed_at", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 8))]
 )
 def test_a_killed_run_repeats_its_epoch(trainer, undisturbed, tmp_path, killed_at):
-    watching, home, _ = watched(trainer, tmp_path, killed_at=killed_at)
+    home, _ = watched(trainer, tmp_path, killed_at=killed_at)
     with pytest.raises(Killed):
-        trainer.train(SEED, watching, home)
+        trainer.train(SEED, home)
     # State of another seed must not persist.
     trainer.reset(9)
-    watching, home, seen = watched(trainer, tmp_path)
-    trainer.train(SEED, watching, home)
+    home, seen = watched(trainer, tmp_path)
+    trainer.train(SEED, home)
     finished = (killed_at - 1) // 3
     assert seen == [3, 6, 8][finished:]
     np.testing.assert_array_equal(weights(trainer), undisturbed[0])
@@ -195,13 +210,13 @@ def test_a_killed_run_repeats_its_epoch(trainer, undisturbed, tmp_path, killed_a
 
 
 def test_a_seed_that_had_stopped_early_trains_no_step(trainer, tmp_path):
-    first, home, seen = watched(trainer, tmp_path, patience=1)
-    trainer.train(SEED, first, home)
+    home, seen = watched(trainer, tmp_path, patience=1)
+    trainer.train(SEED, home)
     assert seen == [3, 6]
     kept = weights(trainer)
     trainer.reset(9)
-    again, home, seen = watched(trainer, tmp_path, patience=1)
-    trainer.train(SEED, again, home)
+    home, seen = watched(trainer, tmp_path, patience=1)
+    trainer.train(SEED, home)
     assert seen == []
     np.testing.assert_array_equal(weights(trainer), kept)
 
@@ -214,13 +229,12 @@ def test_a_signal_stops_within_a_step(trainer, undisturbed, tmp_path):
         if row.get("step") == 4:
             signal.raise_signal(signal.SIGTERM)
 
-    first, _, seen = watched(trainer, tmp_path, record=record)
-    with GracefulStop() as stop:
-        trainer.train(SEED, first, home, stop)
-    assert stop.requested == "SIGTERM"
+    _, seen = watched(trainer, tmp_path, record=record)
+    with pytest.raises(Stopped, match="SIGTERM"):
+        trainer.train(SEED, home)
     assert seen == [3]
     assert int(trainer.model.optimizer.iterations.numpy()) == 4
-    again, home, _ = watched(trainer, tmp_path)
-    trainer.train(SEED, again, home)
+    home, _ = watched(trainer, tmp_path)
+    trainer.train(SEED, home)
     np.testing.assert_array_equal(weights(trainer), undisturbed[0])
     assert logged(tmp_path) == undisturbed[1]
