@@ -185,7 +185,7 @@ GONE = {
     "records": {"--tfds_data_dir", "--num_processes"},
     "predict": {"--jsonl"},
     "inspect": {"--temperature", "--vocab_file", "--lower_case", "--strip_accents"},
-    "compare": {"--budget_flops", "--checkpoints", "--keep"},
+    "compare": {"--budget_flops", "--checkpoints", "--keep", "--overwrite"},
     "convert": {"--generator_num_heads"},
 }
 

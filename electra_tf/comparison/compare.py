@@ -1,4 +1,4 @@
-"""The command `compare`: runs the missing jobs and writes tables and a figure.
+"""The command `compare`: runs the missing jobs and writes tables.
 
 Jobs run in parallel, each in a process that appends its own results.
 """
@@ -20,13 +20,13 @@ from electra_tf.config.commands import CompareConfig
 from electra_tf.data.pools import cores
 from electra_tf.training.callbacks import GracefulStop
 
-LOG, PICTURE, TABLE = "log.txt", "scores.png", "table.md"
+LOG, TABLE = "log.txt", "table.md"
 # Between looks at the processes and their results.
 _SECONDS = 0.5
 
 
 def run(config: CompareConfig, log: Log = cli.say) -> int:
-    """Runs the missing jobs, writes tables and a figure; returns the exit code.
+    """Runs the missing jobs and writes the tables; returns the exit code.
 
     Raises UserError if the settings conflict with each other or with the output folder.
     """
@@ -35,14 +35,11 @@ def run(config: CompareConfig, log: Log = cli.say) -> int:
         log(f"{report.cost_table(ready, {})}\n\ndry run: nothing was trained.")
         return cli.OK
     store = Store(config.output_dir)
-    store.check(ready.settings(), overwrite=config.overwrite)
+    store.check(ready.settings())
 
     def write() -> str:
         text = report.markdown(ready, store)
         files.write_text(store.folder / TABLE, text)
-        if drawn := report.figure(report.Scores(ready, store)):
-            with files.replacing(store.folder / PICTURE) as part:
-                drawn.savefig(part, dpi=110)
         return text
 
     jobs = plan.jobs(ready, store)
@@ -129,7 +126,7 @@ def _rest(job: Job, code: int, store: Store) -> list[Job]:
     """Returns a job for the parts after the one in which a process died, if any."""
     rows = {key(row): row for row in store.refresh()}
     parts = [part for part in job["parts"] if key(part) not in rows]
-    run = ("pretrain", job["system"], job["seed"], None, None)
+    run = ("pretrain", job["system"], job["seed"], None)
     if not parts or "failure" in rows.get(run, {}) or code == cli.STOPPED:
         return []
     failure = f"the process ended with code {code}; see {LOG}"

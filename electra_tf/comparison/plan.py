@@ -11,7 +11,7 @@ from absl import flags
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.comparison.store import ENCODER, END, Store
+from electra_tf.comparison.store import ENCODER, Store
 from electra_tf.config import fields
 from electra_tf.config.commands import CompareConfig, ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
@@ -300,7 +300,7 @@ def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
     parts = []
     for probe in plan.probes:
         if store.find(system.name, seed, probe.name) is None:
-            part = {"kind": "probe", **about, "point": END, "probe": probe.name}
+            part = {"kind": "probe", **about, "probe": probe.name}
             config = fields.to_flat(probe.config)
             if isinstance(probe.config, FinetuneConfig):
                 part |= {"command": "finetune", "config": config | seeds}

@@ -1,4 +1,4 @@
-"""Scores of all runs, with the tables of ``table.md`` and the figure ``scores.png``.
+"""Scores of all runs, and the tables of ``table.md``.
 
 Systems below a threshold of pretraining progress are not ranked. They have learned
 little more than token frequencies, so a probe would measure memorization of words.
@@ -9,9 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
-import matplotlib.figure
 import numpy as np
-from scipy import stats
 
 from electra_tf import cli
 from electra_tf.comparison import statistics
@@ -300,33 +298,3 @@ def spread(values: Sequence[float]) -> str:
 def formatted(value: float, style: str) -> str:
     """Formats a number; "" for NaN."""
     return "" if math.isnan(value) else format(value, style)
-
-
-def figure(scores: Scores) -> matplotlib.figure.Figure | None:
-    """Draws a dot per seed, means and t intervals; returns None without scores."""
-    # `scores.main` needs at least one probe.
-    rows = scores.plan.rows if scores.columns else ()
-    scores_of = {row.name: scores.all(row.name, scores.main) for row in rows}
-    # From the bottom.
-    shown = [name for name in reversed(scores_of) if scores_of[name]]
-    if not shown:
-        return None
-    size = (6.5, max(3.2, 0.42 * len(shown) + 1.6))
-    made = matplotlib.figure.Figure(figsize=size, layout="constrained")
-    axis = made.subplots()
-    for height, name in enumerate(shown):
-        values = scores_of[name]
-        axis.scatter(values, [height - 0.18] * len(values), s=10, color="0.6")
-        error = None
-        if len(values) > 1:
-            quantile = stats.t.ppf((1 + statistics.CONFIDENCE) / 2, len(values) - 1)
-            error = quantile * stats.sem(values)
-        axis.errorbar(fmean(values), height, xerr=error, fmt="o", color="C0", capsize=3)
-    axis.set_yticks(range(len(shown)), shown)
-    axis.set_ylim(-0.7, len(shown) - 0.3)
-    axis.set_xlabel(
-        f"{scores.main}, mean over seeds with {statistics.CONFIDENCE:.0%} interval"
-    )
-    axis.set_title("At the end of training", loc="left", fontsize=10.5)
-    axis.grid(alpha=0.25, linewidth=0.6)
-    return made

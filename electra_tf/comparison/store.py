@@ -21,10 +21,8 @@ RESULTS = "results.jsonl"
 SETTINGS = "ladder.json"
 RUNS = "runs"
 ENCODER = "encoder.keras"
-# Fraction of a run after which it is probed. Earlier versions probed earlier, too.
-END = 1.0
 _ABSENT = "(absent)"
-_KEY = ("kind", "system", "seed", "point", "probe")
+_KEY = ("kind", "system", "seed", "probe")
 _NUMBERS = (None, dict[str, float | None])
 _SHAPE = {"kind": str, "system": str, "seed": int, "probe": (None, str)}
 _SHAPE |= {"held_out": _NUMBERS, "trivial": _NUMBERS}
@@ -51,7 +49,8 @@ class Store:
         rows = files.read_json_lines(self.path)
         for number, row in enumerate(rows, 1):
             files.check_shape(row, _SHAPE, f"{self.path}: result {number}")
-        self._rows = {key(row): row for row in rows}
+        # Earlier versions also probed within a run, at points below 1.
+        self._rows = {key(row): row for row in rows if row.get("point", 1) == 1}
         return rows[self._before :]
 
     def add(self, row: Row) -> None:
@@ -61,65 +60,47 @@ class Store:
 
     def rows(self, kind: str) -> list[Row]:
         """Returns the rows of finished runs ("pretrain") or probes ("probe")."""
-        rows = [row for row in self._rows.values() if "failure" not in row]
-        point = END if kind == "probe" else None
-        return [r for r in rows if (r["kind"], r.get("point")) == (kind, point)]
+        rows = self._rows.values()
+        return [row for row in rows if row["kind"] == kind and "failure" not in row]
 
     def failures(self) -> list[Row]:
         """Returns the rows of failed runs and probes."""
-        rows = [row for row in self._rows.values() if "failure" in row]
-        return [row for row in rows if row.get("point") in (None, END)]
+        return [row for row in self._rows.values() if "failure" in row]
 
     def find(self, system: str, seed: int, probe: str | None = None) -> Row | None:
         """Returns the row of a finished run, or of its probe, or None."""
-        where = ("probe", system, seed, END, probe)
-        row = self._rows.get(where if probe else ("pretrain", system, seed, None, None))
+        kind = "probe" if probe else "pretrain"
+        row = self._rows.get((kind, system, seed, probe))
         return None if row is None or "failure" in row else row
 
     def run_folder(self, system: str, seed: int) -> Path:
         """Returns the folder of a run, which may not exist."""
         return self.folder / RUNS / system / f"seed-{seed}"
 
-    def check(
-        self, settings: Mapping[str, Mapping[str, Any]], *, overwrite: bool
-    ) -> None:
+    def check(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Raises UserError if settings differ from the settings of earlier results.
 
         ``settings`` maps "systems" and "probes" to name -> flag -> value; other entries
-        are only recorded. ``overwrite`` deletes the runs and rows of changed entries
-        instead.
+        are only recorded.
         """
         settings = json.loads(files.to_json(settings))
         path = self.folder / SETTINGS
         both = {"systems": (None, dict[str, dict]), "probes": (None, dict[str, dict])}
         noted = files.read_json(path, {}, shape=both)
-        lines, changed = [], {"systems": set(), "probes": set()}
-        for kind, names in changed.items():
-            for name, was in noted.get(kind, {}).items():
+        lines = []
+        for kind in both:
+            known = noted.get(kind, {})
+            for name, was in known.items():
                 differences = _differences(was, settings[kind].get(name, was))
                 lines += [f"{name}: --{line}" for line in differences]
-                names |= {name} if differences else set()
-        if lines and not overwrite:
+            settings[kind] = known | settings[kind]
+        if lines:
             raise UserError(
                 f"{path} was written with other settings:\n  "
                 + "\n  ".join(lines)
-                + "\nUse the old values to resume, another --output_dir for a new "
-                "comparison, or --overwrite to delete their results."
+                + "\nUse the old values to resume, another name for a changed system "
+                "or probe, or another --output_dir for a new comparison."
             )
-        kept = [
-            row
-            for row in self._rows.values()
-            if row["system"] not in changed["systems"]
-            and row.get("probe") not in changed["probes"]
-        ]
-        if len(kept) < len(self._rows):
-            files.write_json_lines(self.path, kept)
-            self._before = len(kept)
-            self.refresh()
-        for name in changed["systems"]:
-            files.remove(self.folder / RUNS / name)
-        for kind in changed:
-            settings[kind] = noted.get(kind, {}) | settings[kind]
         files.write_json(path, settings, sort_keys=True)
 
 

@@ -349,7 +349,7 @@ class CompareConfig(Group):
           --system='mlm: --objective=mlm --mask_rule=bert' \
           --probe='tiny: --flagfile=configs/tasks/tiny.cfg'
 
-    Writes table.md, scores.png, results.jsonl (one line per finished run and probe),
+    Writes table.md, results.jsonl (one line per finished run and probe),
     ladder.json (settings), data/ and runs/ to --output_dir. The same command resumes an
     interrupted comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by
     SIGTERM or SIGINT.
@@ -399,5 +399,4 @@ class CompareConfig(Group):
         "Minimum nats below the best trivial predictor to rank a masked LM.", 0.3, min=0
     )
     workers: int = field("Parallel processes, which share the cores.", 1, min=1)
-    overwrite: bool = field("Delete results whose settings changed.", False)
     dry_run: bool = field("Build data, print steps, FLOPs, parameters.", False)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from electra_tf.comparison.report import Scores, figure, markdown
+from electra_tf.comparison.report import Scores, markdown
 from electra_tf.comparison.store import Store
 from electra_tf.systems import costs
 from tests.comparison.helpers import VOCAB, plan_of
@@ -189,7 +189,7 @@ def test_a_reference_on_its_plateau_ranks_nobody(store):
 def test_damaged_stores_are_refused(tmp_path):
     (tmp_path / "ladder.json").write_text('{"systems": {"a": 1}}')
     with pytest.raises(ValueError, match=r"ladder\.json is damaged: systems"):
-        Store(tmp_path).check({"systems": {}, "probes": {}}, overwrite=False)
+        Store(tmp_path).check({"systems": {}, "probes": {}})
     run = {"kind": "pretrain", "system": "a", "seed": 0}
     for row, message in (
         ({}, "kind is missing"),
@@ -199,15 +199,3 @@ def test_damaged_stores_are_refused(tmp_path):
         (tmp_path / "results.jsonl").write_text(f"{json.dumps(row)}\n")
         with pytest.raises(ValueError, match=rf"results\.jsonl: result 1: .*{message}"):
             Store(tmp_path)
-
-
-def test_a_picture_of_scores_and_none_of_an_empty_store(tmp_path):
-    store = Store(tmp_path)
-    assert figure(Scores(plan(), store)) is None
-    assert "| electra" in markdown(plan(), store)
-    fill(store)
-    (axis,) = figure(Scores(plan(), store)).axes
-    names = [text.get_text() for text in axis.get_yticklabels()]
-    assert names == ["untrained", "mlm", "electra"]
-    means = [each.lines[0].get_xdata()[0] for each in axis.containers]
-    np.testing.assert_allclose(means, [56, 69 + 5 / 6, 71.5])

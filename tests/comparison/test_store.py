@@ -28,7 +28,7 @@ def changed(kind, name, **values):
 @pytest.fixture
 def store(tmp_path):
     found = Store(tmp_path)
-    found.check(SETTINGS, overwrite=False)
+    found.check(SETTINGS)
     for system in ("electra", "mlm"):
         folder = found.run_folder(system, 0)
         folder.mkdir(parents=True)
@@ -53,7 +53,7 @@ def test_rows_of_other_points_of_a_run_are_kept_and_ignored(store):
     store.add(probe("late", point=0.5))
     again = Store(store.folder)
     assert again.find("late", 0, "cola") is None
-    again.check(changed("systems", "mlm", rate=0.3), overwrite=True)
+    again.check(SETTINGS)
     assert '"point": 0.5' in store.path.read_text()
 
 
@@ -70,44 +70,29 @@ def test_failures_are_kept_apart_and_healed_by_success(store):
 def test_the_same_settings_and_new_systems_go_on(store):
     more = changed("systems", "new", rate=7)
     for settings in (SETTINGS, more, SETTINGS, {**SETTINGS, "about": {}}):
-        store.check(settings, overwrite=False)
+        store.check(settings)
     # The store keeps the settings of systems that later configs omit.
     for kind, name, values, message in (
         ("systems", "new", {"rate": 8}, "new: --rate was 7, now 8"),
         ("probes", "cola", {}, r"cola: --epochs was 3, now \(absent\)"),
     ):
-        with pytest.raises(ValueError, match=rf"{message}\n.* or --overwrite"):
-            store.check(changed(kind, name, **values), overwrite=False)
+        with pytest.raises(ValueError, match=rf"{message}\n.* another name"):
+            store.check(changed(kind, name, **values))
 
 
 def test_a_flag_that_was_not_noted_then_counts_as_unchanged(store):
     before = store.path.read_text()
-    store.check(changed("systems", "mlm", rate=0.2, init_from="a"), overwrite=False)
+    store.check(changed("systems", "mlm", rate=0.2, init_from="a"))
     assert store.path.read_text() == before
     # The check above stores the missing flag.
     with pytest.raises(ValueError, match="mlm: --init_from was a, now b"):
-        store.check(changed("systems", "mlm", rate=0.2, init_from="b"), overwrite=False)
+        store.check(changed("systems", "mlm", rate=0.2, init_from="b"))
 
 
 def test_a_flag_that_was_removed_since_then_had_its_default(store):
     for value in ("stop", "skip"):
         lines = changed("systems", value, rate=1, damaged_records=value)
-        store.check(lines, overwrite=False)
-    store.check(changed("systems", "stop", rate=1), overwrite=False)
+        store.check(lines)
+    store.check(changed("systems", "stop", rate=1))
     with pytest.raises(ValueError, match="skip: --damaged_records was skip, now stop"):
-        store.check(changed("systems", "skip", rate=1), overwrite=False)
-
-
-def test_overwrite_deletes_the_changed_system_or_the_scores_of_the_probe(store):
-    store.check(changed("probes", "cola", epochs=4), overwrite=True)
-    again = Store(store.folder)
-    assert {row["probe"] for row in again.rows("probe")} == {"sst"}
-    assert len(again.rows("pretrain")) == 2
-    settings = changed("systems", "mlm", rate=0.3)
-    store.check(settings, overwrite=True)
-    again = Store(store.folder)
-    assert {row["system"] for row in again.rows("probe")} == {"electra"}
-    assert again.rows("pretrain") == [run("electra")]
-    assert not store.run_folder("mlm", 0).exists()
-    assert (store.run_folder("electra", 0) / "encoder.keras").exists()
-    again.check(settings, overwrite=False)
+        store.check(changed("systems", "skip", rate=1))
