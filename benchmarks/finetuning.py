@@ -47,16 +47,8 @@ def ours(vocabulary, strings: list[str], policy: str) -> Callable[[], float]:
     model = task.build_model(encoder)
     buckets = bucket_lengths(rows.lengths, MAX_LENGTH)
     order = TrainingOrder(rows.lengths, BATCH, buckets)
-    settings = finetuning.Settings(
-        size="small",
-        learning_rate=3e-4,
-        weight_decay=0.01,
-        layerwise_decay=0.8,
-        layerwise_exponent="exact",
-        reduction="mean",
-        epochs=1.0,
-        max_seq_length=MAX_LENGTH,
-    )
+    settings = {"learning_rate": 3e-4, "weight_decay": 0.01}
+    settings |= {"layerwise_decay": 0.8, "layerwise_exponent": "exact"}
     model.compile(
         optimizer=finetuning.optimizer(RecipeConfig(), settings, model, STEPS),
         loss=task.loss("mean"),

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,83 +55,62 @@ _MAY_DIFFER = {
 Job = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A system or probe: its name, and the config shared by its runs."""
-
-    name: str
-    config: PretrainConfig | FinetuneConfig | ScoreConfig
-
-    def settings(self) -> dict[str, Any]:
-        """Returns the flags, with values, that must be equal in all runs."""
-        return {
-            name: value
-            for name, value in fields.to_flat(self.config).items()
-            if name not in _MAY_DIFFER[type(self.config)]
-        }
+# Configs by name of a system or probe, shared by its runs.
+Systems = dict[str, PretrainConfig]
+Probes = dict[str, FinetuneConfig | ScoreConfig]
 
 
-# An entry with a PretrainConfig.
-System = Entry
-
-
-def systems(config: CompareConfig) -> tuple[System, ...]:
+def systems(config: CompareConfig) -> Systems:
     """Parses the systems from the flags; the budget is not applied yet."""
     if not config.system:
         raise UserError("No --system: name at least one, such as 'electra:'.")
     shared = [word for text in config.pretrain for word in _words(text, config)]
-    described = tuple(
-        _entries("system", config.system, PretrainConfig, config, {UNTRAINED}, shared)
-    )
-    names = [system.name for system in described]
+    found = _parsed("system", PretrainConfig, config, [UNTRAINED], shared)
     for flag in ("reference", "untrained"):
         name = getattr(config, flag)
-        if name and name not in names:
-            known = ", ".join(names)
+        if name and name not in found:
+            known = ", ".join(found)
             raise UserError(f"--{flag}={name} is not one of the systems {known}.")
-    first, *others = described
+    first, *others = found
     for other in others:
-        mine, theirs = vars(first.config.data), vars(other.config.data)
+        mine, theirs = vars(found[first].data), vars(found[other].data)
         changed = [f"--{name}" for name in mine if mine[name] != theirs[name]]
         if changed:
             raise UserError(
-                f"{first.name} and {other.name} differ in {', '.join(changed)}: all "
-                "systems of a comparison read the same records. Put these flags into "
-                "--pretrain."
+                f"{first} and {other} differ in {', '.join(changed)}: all systems of a "
+                "comparison read the same records. Put these flags into --pretrain."
             )
-    return described
+    return found
 
 
-def probes(config: CompareConfig) -> tuple[Entry, ...]:
+def probes(config: CompareConfig) -> Probes:
     """Parses the probes from the flags."""
-    taken = {AVERAGE}
-    # A placeholder; the worker fills in the model folder.
-    model = ["--model=."]
-    tuned = [*_entries("probe", config.probe, FinetuneConfig, config, taken)]
-    scored = [*_entries("pairs", config.pairs, ScoreConfig, config, taken, model)]
-    for probe in tuned:
-        run, default = probe.config.run, FinetuneConfig().run
-        if (run.seed, run.seeds) != (default.seed, default.seeds):
+    tuned = _parsed("probe", FinetuneConfig, config, [AVERAGE])
+    # The model is a placeholder; the worker fills in the folder.
+    scored = _parsed("pairs", ScoreConfig, config, [AVERAGE, *tuned], ["--model=."])
+    default = FinetuneConfig().run
+    for name, probe in tuned.items():
+        if (probe.run.seed, probe.run.seeds) != (default.seed, default.seeds):
             raise UserError(
-                f"--probe={probe.name}: the comparison sets --seed and --seeds: leave "
-                "them out, and use --probe_seeds."
+                f"--probe={name}: the comparison sets --seed and --seeds: leave them "
+                "out, and use --probe_seeds."
             )
-    for probe in scored:
-        if not probe.config.data:
-            raise UserError(f"--pairs={probe.name} needs --data, the minimal pairs.")
-    return (*tuned, *scored)
+    for name, probe in scored.items():
+        if not probe.data:
+            raise UserError(f"--pairs={name} needs --data, the minimal pairs.")
+    return tuned | scored
 
 
-def _entries(
+def _parsed(
     flag: str,
-    texts: Sequence[str],
     config_class: type,
     config: CompareConfig,
-    taken: set[str],
+    reserved: Sequence[str],
     shared: Sequence[str] = (),
-) -> Iterator[Entry]:
-    """Parses the texts of a flag; adds their names to ``taken``."""
-    for text in texts:
+) -> dict[str, Any]:
+    """Returns configs by name of a repeated flag; all get the ``shared`` flags."""
+    found: dict[str, Any] = {}
+    for text in getattr(config, flag):
         name, _, rest = text.partition(":")
         name = name.strip()
         if not _NAME.fullmatch(name):
@@ -139,17 +118,16 @@ def _entries(
                 f"--{flag}={text}: it must be 'NAME: FLAGS', with letters, digits and "
                 "_.+- in the name."
             )
-        if name in taken:
+        if name in found or name in reserved:
             raise UserError(
                 f"--{flag}={name}: this name is taken or reserved; choose another."
             )
-        taken.add(name)
         words = _words(rest, config)
         try:
-            parsed = cli.parse(config_class, [*shared, *words])
+            found[name] = cli.parse(config_class, [*shared, *words])
         except (flags.Error, OSError, ValueError) as error:
             raise UserError(f"--{flag}={name}: {error}") from error
-        yield Entry(name, parsed)
+    return found
 
 
 def _words(text: str, config: CompareConfig) -> list[str]:
@@ -162,57 +140,56 @@ def _words(text: str, config: CompareConfig) -> list[str]:
         raise UserError(f"{text.strip()}: {error}.") from error
 
 
-def completed(system: System, log: Log) -> System:
+def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
     """Sets vocabulary, casing, sizes and recipe of ``--init_from``, as a run does."""
-    flat, run = fields.to_flat(system.config), system.config.run
+    flat, run = fields.to_flat(config), config.run
     if run.init_from and not named(run.init_from).exists():
         raise FileNotFoundError(f"--init_from={run.init_from}: no such folder.")
-    given = {name: flat[name] for name in system.config.given}
+    given = {name: flat[name] for name in config.given}
     # A comparison has no folder to resume from.
     anew = fields.from_flat(given | {"overwrite": True}, PretrainConfig)
     flat = fields.to_flat(warm_start.completed(anew, log))
-    config = fields.from_flat(flat | {"overwrite": run.overwrite}, PretrainConfig)
-    return System(system.name, config)
+    return fields.from_flat(flat | {"overwrite": run.overwrite}, PretrainConfig)
 
 
-def budgeted(
-    described: Sequence[System], config: CompareConfig, vocab_size: int
-) -> tuple[System, ...]:
+def budgeted(described: Systems, config: CompareConfig, vocab_size: int) -> Systems:
     """Sets each system's training steps by the budget and scales its schedules."""
 
-    def step_cost(system: System) -> float:
+    def step_cost(system: PretrainConfig) -> float:
         if config.equal == "steps":
             return 1
-        total = costs.run_flops(system.config, vocab_size, rule=config.flops_rule)
-        return total / system.config.run.num_train_steps
+        total = costs.run_flops(system, vocab_size, rule=config.flops_rule)
+        return total / system.run.num_train_steps
 
     name, _, steps = config.budget.rpartition(":")
-    by_name = {system.name: system for system in described}
-    if name not in by_name or not re.fullmatch("[1-9][0-9]{0,14}", steps):
+    if name not in described or not re.fullmatch("[1-9][0-9]{0,14}", steps):
         raise UserError(
             f"--budget={config.budget} must be SYSTEM:STEPS, the system one of "
-            f"{', '.join(by_name)}."
+            f"{', '.join(described)}."
         )
-    budget = int(steps) * step_cost(by_name[name])
-    return tuple(_scaled(each, round(budget / step_cost(each))) for each in described)
+    budget = int(steps) * step_cost(described[name])
+    return {
+        each: _scaled(each, system, round(budget / step_cost(system)))
+        for each, system in described.items()
+    }
 
 
-def _scaled(system: System, steps: int) -> System:
+def _scaled(name: str, config: PretrainConfig, steps: int) -> PretrainConfig:
     """Sets the training steps, and scales settings in steps by the same factor."""
-    given = fields.to_flat(system.config)
+    given = fields.to_flat(config)
     share = steps / given["num_train_steps"]
     scaled = {
-        name: max(least, round(given[name] * share))
-        for name, least in _IN_STEPS.items()
-        if given[name] is not None
+        flag: max(least, round(given[flag] * share))
+        for flag, least in _IN_STEPS.items()
+        if given[flag] is not None
     }
     flat = given | scaled | {"num_train_steps": steps}
     try:
-        return System(system.name, fields.from_flat(flat, PretrainConfig))
+        return fields.from_flat(flat, PretrainConfig)
     except ValueError as error:
         raise UserError(
-            f"--system={system.name} does not fit into the {steps} steps of its "
-            f"budget: {error}"
+            f"--system={name} does not fit into the {steps} steps of its budget: "
+            f"{error}"
         ) from error
 
 
@@ -221,8 +198,8 @@ class Plan:
     """A comparison with resolved flags; its systems have the steps of the budget."""
 
     config: CompareConfig
-    systems: tuple[System, ...]
-    probes: tuple[Entry, ...]
+    systems: Systems
+    probes: Probes
     data: build.PretrainingData
 
     @property
@@ -231,19 +208,18 @@ class Plan:
         return range(self.config.seed, self.config.seed + self.config.seeds)
 
     @property
-    def rows(self) -> tuple[System, ...]:
+    def rows(self) -> Systems:
         """The systems, and last the untrained encoder if `--untrained` is set."""
         if not self.config.untrained:
             return self.systems
-        configs = {system.name: system.config for system in self.systems}
-        return (*self.systems, System(UNTRAINED, configs[self.config.untrained]))
+        return {**self.systems, UNTRAINED: self.systems[self.config.untrained]}
 
-    def flops(self, system: System) -> dict[str, float]:
+    def flops(self, name: str) -> dict[str, float]:
         """Returns the training FLOPs of a run, by counting rule."""
-        if system.name == UNTRAINED:
+        if name == UNTRAINED:
             return dict.fromkeys(costs.RULES, 0.0)
-        size = len(self.data.vocabulary)
-        return {r: costs.run_flops(system.config, size, rule=r) for r in costs.RULES}
+        system, size = self.systems[name], len(self.data.vocabulary)
+        return {rule: costs.run_flops(system, size, rule=rule) for rule in costs.RULES}
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Returns the settings that all runs of a table share, for ``Store.check``."""
@@ -251,13 +227,22 @@ class Plan:
         held_out = [[Path(p).name, paths.size(p)] for p in self.data.eval_files]
         data = about["data"] | {"held_out": held_out}
         return {
-            "systems": {row.name: row.settings() | data for row in self.rows},
+            "systems": {
+                name: settings(system) | data for name, system in self.rows.items()
+            },
             "probes": {
-                probe.name: probe.settings() | {"probe_seeds": self.config.probe_seeds}
-                for probe in self.probes
+                name: settings(probe) | {"probe_seeds": self.config.probe_seeds}
+                for name, probe in self.probes.items()
             },
             "about": {name: about[name] for name in ("versions", "commit")},
         }
+
+
+def settings(config: PretrainConfig | FinetuneConfig | ScoreConfig) -> dict[str, Any]:
+    """Returns the flags, with values, that must be equal in all runs."""
+    omitted = _MAY_DIFFER[type(config)]
+    flat = fields.to_flat(config)
+    return {name: value for name, value in flat.items() if name not in omitted}
 
 
 def make(config: CompareConfig, log: Log) -> Plan:
@@ -266,14 +251,8 @@ def make(config: CompareConfig, log: Log) -> Plan:
     # so check the budget with its configured size.
     files.check_checkpoint_path(config.output_dir)
     described, tasks = systems(config), probes(config)
-    described = tuple(completed(system, log) for system in described)
-    if (config.seed + config.seeds) * config.probe_seeds - 1 > fields.MAX_SEED:
-        raise UserError(
-            f"--seed={config.seed} is too large for --seeds={config.seeds} and "
-            f"--probe_seeds={config.probe_seeds}: fine-tuning seeds exceed "
-            f"{fields.MAX_SEED:,}."
-        )
-    first = described[0].config
+    described = {name: completed(own, log) for name, own in described.items()}
+    first = next(iter(described.values()))
     budgeted(described, config, first.data.vocab_size)
     run = dataclasses.replace(first.run, model_dir=config.output_dir)
     data = build.pretraining_data(dataclasses.replace(first, run=run), log)
@@ -287,34 +266,33 @@ def jobs(plan: Plan, store: Store) -> list[Job]:
     missing rows of the results in order. A part has the key of its row and a flat
     ``config``; the part of a probe also has ``command``.
     """
-    every = (_job(plan, store, row, seed) for seed in plan.seeds for row in plan.rows)
+    every = (_job(plan, store, name, seed) for seed in plan.seeds for name in plan.rows)
     return [job for job in every if job["parts"]]
 
 
-def _job(plan: Plan, store: Store, system: System, seed: int) -> Job:
-    about = {"system": system.name, "seed": seed}
-    folder = store.run_folder(system.name, seed)
+def _job(plan: Plan, store: Store, system: str, seed: int) -> Job:
+    about = {"system": system, "seed": seed}
+    folder = store.run_folder(system, seed)
     # Distinct fine-tuning seeds per pretraining seed, equal for all systems.
     count = plan.config.probe_seeds
     seeds = {"seeds": count, "seed": seed * count}
     parts = []
-    for probe in plan.probes:
-        if store.find(system.name, seed, probe.name) is None:
-            part = {"kind": "probe", **about, "probe": probe.name}
-            config = fields.to_flat(probe.config)
-            if isinstance(probe.config, FinetuneConfig):
-                part |= {"command": "finetune", "config": config | seeds}
-            else:
-                part |= {"command": "score", "config": config}
+    for name, probe in plan.probes.items():
+        if store.find(system, seed, name) is None:
+            part = {"kind": "probe", **about, "probe": name}
+            part |= {"command": "score", "config": fields.to_flat(probe)}
+            if isinstance(probe, FinetuneConfig):
+                part |= {"command": "finetune", "config": part["config"] | seeds}
             parts.append(part)
     is_needed = bool(parts) and not (folder / ENCODER).exists()
-    if is_needed or store.find(system.name, seed) is None:
-        data, vocab_file = system.config.data, system.config.data.vocab_file
+    if is_needed or store.find(system, seed) is None:
+        config = plan.rows[system]
+        data, vocab_file = config.data, config.data.vocab_file
         # Existing records have their vocabulary beside them.
         if not (vocab_file or data.records):
             data_dir = data.data_dir or f"{plan.config.output_dir}/data"
             vocab_file = f"{data_dir}/vocab.txt"
-        config = fields.to_flat(system.config) | {
+        config = fields.to_flat(config) | {
             "model_dir": str(folder),
             "seed": seed,
             "records": plan.data.train_files,

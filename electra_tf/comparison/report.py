@@ -31,7 +31,7 @@ class Scores:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the probes, then their average."""
-        names = tuple(probe.name for probe in self.plan.probes)
+        names = tuple(self.plan.probes)
         return (*names, AVERAGE) if len(names) > 1 else names
 
     @property
@@ -42,8 +42,8 @@ class Scores:
     def by_seed(self, system: str, column: str) -> np.ndarray:
         """Returns the scores of all seeds, NaN if missing; averages need all probes."""
         if column == AVERAGE:
-            names = [probe.name for probe in self.plan.probes]
-            return np.mean([self.by_seed(system, name) for name in names], axis=0)
+            each = [self.by_seed(system, name) for name in self.plan.probes]
+            return np.mean(each, axis=0)
         rows = (self.store.find(system, seed, column) for seed in self.plan.seeds)
         return np.array([math.nan if row is None else _score(row) for row in rows])
 
@@ -66,26 +66,24 @@ class Scores:
         likely.
         """
         config, values = self.plan.config, {}
-        for system in self.plan.systems:
-            if system.config.objective.objective == "electric":
+        for name, system in self.plan.systems.items():
+            if system.objective.objective == "electric":
                 continue
-            runs = self.runs(system.name)
+            runs = self.runs(name)
             # NaN is null in the file.
             aucs = _known(run["held_out"].get(_AUC) for run in runs)
             gains = _known(map(_gain, runs))
             nats = config.threshold_nats
             if aucs and fmean(aucs) < config.threshold_auc:
-                values[system.name] = f"AUC {fmean(aucs):.3f}"
+                values[name] = f"AUC {fmean(aucs):.3f}"
             # Gains may be negative, and 0 disables the threshold.
             elif nats > 0 and gains and fmean(gains) < nats:
-                values[system.name] = f"{fmean(gains):.2f} nats"
+                values[name] = f"{fmean(gains):.2f} nats"
         return values
 
     def baseline(self, column: str) -> float:
         """Returns the score of the majority baseline, or of chance for pairs."""
-        names = [column]
-        if column == AVERAGE:
-            names = [probe.name for probe in self.plan.probes]
+        names = self.plan.probes if column == AVERAGE else [column]
         known: dict[str, float | None] = {}
         for row in self.store.rows("probe"):
             known.setdefault(row["probe"], row["baseline"])
@@ -100,7 +98,7 @@ class Scores:
         """
         reference, differences, below = self.plan.config.reference, {}, self.below
         theirs = self.by_seed(reference, column)
-        for name in [row.name for row in self.plan.rows]:
+        for name in self.plan.rows:
             if name == reference or {name, reference} & {*below}:
                 continue
             mine = self.by_seed(name, column)
@@ -135,20 +133,20 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def markdown(plan: Plan, store: Store) -> str:
     """Returns the report of a comparison as Markdown."""
     scores, config = Scores(plan, store), plan.config
-    reference = next(row for row in plan.systems if row.name == config.reference)
-    cost = plan.flops(reference)[config.flops_rule]
+    reference = plan.systems[config.reference]
+    cost = plan.flops(config.reference)[config.flops_rule]
     share = {
         "flops": f"{cost:.3g} FLOPs (rule: {config.flops_rule})",
-        "steps": f"{reference.config.run.num_train_steps:,} steps, at different FLOPs",
+        "steps": f"{reference.run.num_train_steps:,} steps, at different FLOPs",
     }[config.equal]
-    sizes = reference.config.encoder
+    sizes = reference.encoder
     heading = (
         f"{len(plan.systems)} systems, {config.seeds} seeds; every run gets {share}. "
         f"Encoders of {sizes.num_layers} layers x {sizes.hidden_size}, sequences of "
-        f"{reference.config.data.max_seq_length} tokens, "
+        f"{reference.data.max_seq_length} tokens, "
         f"{len(plan.data.vocabulary):,} tokens in the vocabulary."
     )
-    runs = {row.name: scores.runs(row.name) for row in plan.rows}
+    runs = {name: scores.runs(name) for name in plan.rows}
     parts, below = [heading, cost_table(plan, runs)], scores.below
     if plan.probes:
         parts.append(_score_table(scores))
@@ -161,15 +159,15 @@ def markdown(plan: Plan, store: Store) -> str:
 def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
     """Returns steps, FLOPs and parameters of every system, and the time of ``runs``."""
     lines = []
-    for row in plan.rows:
-        flops, own = plan.flops(row), runs.get(row.name, ())
-        steps = 0 if row.name == UNTRAINED else row.config.run.num_train_steps
+    for name, system in plan.rows.items():
+        flops, own = plan.flops(name), runs.get(name, ())
+        steps = 0 if name == UNTRAINED else system.run.num_train_steps
         counts = (flops["matmul"] / max(1, steps), flops["matmul"], flops["original"])
-        parameters = costs.parameters(row.config, len(plan.data.vocabulary))
+        parameters = costs.parameters(system, len(plan.data.vocabulary))
         seconds = [run["train_seconds"] for run in own]
         time = cli.duration(fmean(seconds)) if seconds else ""
         cells = [*(f"{count:.3g}" for count in counts), f"{max(parameters.values()):,}"]
-        lines.append([row.name, f"{steps:,}", *cells, time, f"{len(own)}"])
+        lines.append([name, f"{steps:,}", *cells, time, f"{len(own)}"])
     head = ["system", "steps", "FLOPs/step (matmul)", "FLOPs (matmul)"]
     head += ["FLOPs (original)", "parameters", "training time", "runs"]
     return "## Cost\n\n" + table(head, lines)
@@ -177,9 +175,9 @@ def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
 
 def _score_table(scores: Scores) -> str:
     lines = []
-    for row in scores.plan.rows:
-        columns = [scores.all(row.name, column) for column in scores.columns]
-        lines.append([row.name, *map(spread, columns), str(len(columns[-1]))])
+    for name in scores.plan.rows:
+        columns = [scores.all(name, column) for column in scores.columns]
+        lines.append([name, *map(spread, columns), str(len(columns[-1]))])
     trivial = [scores.baseline(column) for column in scores.columns]
     lines.append(["majority baseline", *(formatted(x, ".2f") for x in trivial), ""])
     # Minimal pairs have another metric for masked LMs.
@@ -233,8 +231,8 @@ def _difference_tables(scores: Scores) -> Iterator[str]:
 
 def _held_out_table(scores: Scores) -> str:
     losses = {
-        row.name: [run["held_out"] for run in scores.runs(row.name)]
-        for row in scores.plan.systems
+        name: [run["held_out"] for run in scores.runs(name)]
+        for name in scores.plan.systems
     }
     names = dict.fromkeys(n for runs in losses.values() for run in runs for n in run)
     # Total losses are not comparable across systems.
@@ -255,12 +253,10 @@ def _held_out_table(scores: Scores) -> str:
 
 def _failures(scores: Scores) -> str:
     plan = scores.plan
-    names = {row.name for row in plan.rows}
-    probes = {None, *(probe.name for probe in plan.probes)}
 
     def is_shown(row: Row) -> bool:
-        is_planned = row["system"] in names and row["seed"] in plan.seeds
-        return is_planned and row.get("probe") in probes
+        is_planned = row["system"] in plan.rows and row["seed"] in plan.seeds
+        return is_planned and row.get("probe") in (None, *plan.probes)
 
     notes = [f"- {describe(row)}" for row in scores.store.failures() if is_shown(row)]
     notes += [

@@ -237,18 +237,15 @@ class FinetuningFolder:
             if path != self.weights(best):
                 files.remove(path)
 
-    def forget(self, seed: int, step: int, epoch: int) -> None:
-        """Deletes metrics of a seed after this step and epoch."""
-
-        def is_kept(row: Mapping[str, Any]) -> bool:
-            ends = [(row.get("step"), step), (row.get("epoch"), epoch)]
-            is_early = any(files.fits(x, float) and x <= last for x, last in ends)
-            return is_early or row.get("seed") != seed
-
-        rows = files.read_json_lines(self.path / METRICS)
-        kept = [row for row in rows if is_kept(row)]
-        if len(kept) < len(rows):
-            files.write_json_lines(self.path / METRICS, kept)
+    def forget(self, seed: int, step: int) -> None:
+        """Deletes the metrics of a seed after this step."""
+        path, kept = self.path / METRICS, []
+        for row in files.read_json_lines(path):
+            is_early = files.fits(row.get("step"), float) and row["step"] <= step
+            if is_early or row.get("seed") != seed:
+                kept.append(row)
+        if path.exists():
+            files.write_json_lines(path, kept)
 
     def record(self, values: Mapping[str, Any]) -> None:
         files.append_json_line(self.path / METRICS, values)

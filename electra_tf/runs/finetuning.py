@@ -1,5 +1,7 @@
 """Fine-tuning run: loads encoder and task, trains all seeds, exports the best one."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import hashlib
@@ -96,7 +98,7 @@ def run(
         ready = FinetuningRun(config, log, task)
         with files.owned(ready.folder.path):
             is_frozen = config.run.frozen
-            report = ready.probe() if is_frozen else ready.finish(*ready.train())
+            report = ready.probe() if is_frozen else ready.finish(ready.train())
     except Stopped as signal:
         log(f"{signal}: {callbacks.SAVED_AND_STOPPED}")
         return None
@@ -130,7 +132,7 @@ def searched(
         eval_splits=("search",),
         test_splits=(),
     )
-    values = fields.to_flat(config) | dataclasses.asdict(whole.settings)
+    values = fields.to_flat(config) | whole.settings
     chosen = space(config.search.search, values)
     if "head_dropout" in chosen and not hasattr(split, "dropout"):
         raise UserError(f"{split.name} has no head_dropout for --search: leave it out.")
@@ -154,7 +156,7 @@ def searched(
             own = dataclasses.replace(split, dropout=values["head_dropout"])
         folder = {"output_dir": str(home.path / f"trial-{number}")}
         trial = FinetuningRun(config.trying({**fixed, **folder, **values}), _quiet, own)
-        (result,), *_ = trial.train()
+        (result,) = trial.train()
         score = result["scores"]["search"][split.main_metric]
         score = math.nan if result.get("diverged") else score
         return score, result["failure"]
@@ -224,13 +226,11 @@ class FinetuningRun:
         self._strategy = equal_shares(config)
         with self._strategy.scope():
             self.start = pretrained(config, log)
-        self.settings = settings(config, task, self.start.encoder)
-        if warning := untrained_positions(self.settings, self.start):
-            log(warning)
+        self.settings = settings(config, task, self.start, log)
         self.data = TaskData(
             task,
             self.start.tokenizer,
-            self.settings.max_seq_length,
+            self.settings["max_seq_length"],
             train_fraction=config.data.train_fraction,
             seed=options.seed,
             log=log,
@@ -246,7 +246,7 @@ class FinetuningRun:
             digest.update(weight.tobytes())
         self.described = {
             "config": fields.to_flat(config),
-            "settings": dataclasses.asdict(self.settings),
+            "settings": self.settings,
             "data": {"encoder": digest.hexdigest()[:32], **self.data.keys},
         }
 
@@ -279,7 +279,7 @@ class FinetuningRun:
         self.folder.begin(
             self.data.task,
             self.start.tokenizer,
-            self.settings.max_seq_length,
+            self.settings["max_seq_length"],
             self.described,
             self.start.trained_length,
             keep=keep,
@@ -288,6 +288,7 @@ class FinetuningRun:
     def probe(self) -> dict[str, Any]:
         """Trains a linear probe on the frozen encoder, or on a random one per seed."""
         self.begin()
+        data = self.data
         is_random = self.config.run.init == "random"
         results = []
         for seed in self.seeds if is_random else self.seeds[:1]:
@@ -298,7 +299,12 @@ class FinetuningRun:
             if not is_random:
                 encoder.set_weights(self.start.encoder.get_weights())
             batch_size = self.config.run.eval_batch_size
-            scores = frozen.scores(encoder, self.data, batch_size, self.log)
+            model = frozen.probe(encoder, data.task, data.train_rows, batch_size)
+            shares = tf.nn.softmax(model.head.mixture).numpy()
+            self.log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in shares)}")
+            outputs = Outputs(model, batch_size)
+            data.tune(outputs)
+            scores = {name: data.score(name, outputs)[1] for name in data.eval_splits}
             self.folder.record({"seed": seed, **scores[self.main[0]]})
             results.append({"seed": seed, "scores": scores, "failure": ""})
         report = self._summary(results)
@@ -315,9 +321,9 @@ class FinetuningRun:
         """Builds the trainer, and a scorer of a float32 copy of its model."""
         config, data, chosen = self.config, self.data, self.settings
         options, recipe, lengths = config.run, config.recipe, data.train_rows.lengths
-        buckets = bucket_lengths(lengths, chosen.max_seq_length)
+        buckets = bucket_lengths(lengths, chosen["max_seq_length"])
         order = TrainingOrder(lengths, recipe.train_batch_size, buckets)
-        total_steps = max(1, int(order.steps_per_pass * chosen.epochs))
+        total_steps = max(1, int(order.steps_per_pass * chosen["epochs"]))
 
         def start_head(model: TaskModel) -> None:
             frozen.start_head(
@@ -339,7 +345,7 @@ class FinetuningRun:
                 model.enable_lora(recipe.lora_rank)
             model.compile(
                 optimizer=optimizer(recipe, chosen, model, total_steps),
-                loss=data.task.loss(chosen.reduction),
+                loss=data.task.loss(chosen["reduction"]),
                 jit_compile=JIT_COMPILE[options.distribution],
             )
             trainer = Trainer(
@@ -359,10 +365,10 @@ class FinetuningRun:
                 callbacks=self._callbacks,
             )
         self.log(
-            f"{chosen.size} encoder, {model.count_params():,} parameters; "
-            f"{total_steps} steps of {order.batch_size}; rate {chosen.learning_rate:g},"
-            f" layer-wise decay {chosen.layerwise_decay:g}, weight decay "
-            f"{chosen.weight_decay:g}"
+            f"{chosen['size']} encoder, {model.count_params():,} parameters; "
+            f"{total_steps} steps of {order.batch_size}; rate "
+            f"{chosen['learning_rate']:g}, layer-wise decay "
+            f"{chosen['layerwise_decay']:g}, weight decay {chosen['weight_decay']:g}"
         )
         scorer = Outputs(model.fresh(0, dtype="float32"), options.eval_batch_size)
         return trainer, scorer
@@ -376,11 +382,11 @@ class FinetuningRun:
         board = self._boards.setdefault(row["seed"], TensorBoardScalars(place))
         board(row["step"], {f"{prefix}{name}": row[name] for name in names})
 
-    def train(self) -> tuple[list[dict[str, Any]], int, dict[str, Any]]:
+    def train(self) -> list[dict[str, Any]]:
         """Trains and scores the remaining seeds; raises ``Stopped`` after a signal.
 
-        Returns the results, the first seed with the best main score, whose weights
-        ``scorer`` then has, and its predictions by split, if this process made them.
+        Returns the results. ``scorer`` then has the weights of ``best_seed``, the first
+        seed with the best main score.
         """
         folder, data, (split, metric) = self.folder, self.data, self.main
         # Before the files of an earlier run are deleted, to raise its errors.
@@ -406,21 +412,20 @@ class FinetuningRun:
             variables = named_variables(scorer.model)
             return CheckpointStore(folder.weights(seed), variables, log=self.log)
 
-        answers: dict[str, Any] = {}
         for seed in self.seeds[len(results) :]:
             # Scores a diverged seed like others; the remaining seeds still run.
             failure = trainer.train(seed, folder)
             scorer.model.set_weights(trainer.model.get_weights())
             data.tune(scorer)
-            own_answers, scores = {}, {}
+            answers, scores = {}, {}
             for name in data.eval_splits:
-                own_answers[name], scores[name] = data.score(name, scorer)
+                answers[name], scores[name] = data.score(name, scorer)
                 folder.record({"seed": seed, "split": name, **scores[name]})
             has_diverged = _has_diverged(scorer.model)
             if has_diverged:
                 failure = failure or "a weight is not finite"
             failure = failure or data.task.failure(
-                own_answers[split], scores[split], self.baseline[split]
+                answers[split], scores[split], self.baseline[split]
             )
             self.log(f"seed {seed}  {brief(scores[split])}")
             if failure:
@@ -429,7 +434,6 @@ class FinetuningRun:
             if has_diverged:
                 results[-1]["diverged"] = True
             if best() == seed:
-                answers = own_answers
                 weights(seed).save(seed)
             # Written after the weights: a seed with this file is not trained again.
             folder.finish_seed(results[-1], best())
@@ -440,17 +444,15 @@ class FinetuningRun:
                 "run."
             )
         data.tune(scorer)
-        return results, best(), answers
+        self.best_seed = best()
+        return results
 
-    def finish(
-        self, results: list[dict[str, Any]], best_seed: int, answers: dict[str, Any]
-    ) -> dict[str, Any]:
+    def finish(self, results: list[dict[str, Any]]) -> dict[str, Any]:
         """Writes predictions, exports and report; takes the results of ``train``."""
         folder, data, model = self.folder, self.data, self.scorer.model
         split, metric = self.main
-        report = self._summary(results) | {"exported_seed": best_seed}
-        others = [name for name in data.examples if name not in answers]
-        answers = answers | {name: data.answers(name, self.scorer) for name in others}
+        report = self._summary(results) | {"exported_seed": self.best_seed}
+        answers = {name: data.answers(name, self.scorer) for name in data.examples}
         report |= finetuning_report.examine(data, answers[split], self.log)
         if len(report["failed_seeds"]) == len(results):
             self.log("every seed failed; exiting with code 1")
@@ -473,7 +475,7 @@ class FinetuningRun:
         # After all required outputs: results.json marks the run as finished.
         folder.finish(report, task_card(folder, report))
         plot_seeds(folder.path, metric, self.baseline[split].get(metric), self.log)
-        self.log(f"seed {best_seed} is in {folder.path}")
+        self.log(f"seed {self.best_seed} is in {folder.path}")
         return report
 
     def _export(
@@ -488,7 +490,7 @@ class FinetuningRun:
                 task,
                 self.start.tokenizer,
                 str(path),
-                self.settings.max_seq_length,
+                self.settings["max_seq_length"],
                 "float32" if is_int8 else precision,
             )
         else:
@@ -611,25 +613,17 @@ def equal_shares(config: FinetuneConfig) -> tf.distribute.Strategy:
     return strategy
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Hyperparameters after preset, task and flags."""
+def settings(
+    config: FinetuneConfig, task: Task, start: Pretrained, log: Log
+) -> dict[str, Any]:
+    """Returns the hyperparameters after preset, task and flags, as in config.json.
 
-    size: str  # "small", "base" or "large".
-    learning_rate: float  # The peak.
-    weight_decay: float
-    layerwise_decay: float
-    layerwise_exponent: str  # "exact" or "original".
-    reduction: str  # Of the loss, "sum" or "mean".
-    epochs: float
-    max_seq_length: int
-
-
-def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settings:
-    """Resolves the hyperparameters; raises ValueError if max_seq_length is too long."""
-    recipe, preset = config.recipe, RECIPES[config.recipe.preset]
+    Logs a warning if rows can exceed the pretraining length. Raises ValueError if they
+    can exceed the positions of the encoder.
+    """
+    encoder, preset = start.encoder, RECIPES[config.recipe.preset]
     size = encoder_size(encoder.hidden_size)
-    positions = encoder.embeddings.max_positions
+    positions, trained = encoder.embeddings.max_positions, start.trained_length
     default = task.max_seq_length
     default = min(default, positions) if task.splits_long else default
     length = config.data.max_seq_length or default
@@ -638,49 +632,44 @@ def settings(config: FinetuneConfig, task: Task, encoder: TextEncoder) -> Settin
             f"--max_seq_length={length} (default: {task.max_seq_length}) exceeds the "
             f"{positions} positions of the encoder: lower it."
         )
-
-    def given(value: Any, default: Any) -> Any:
-        return default if value is None else value
-
-    return Settings(
-        size=size,
-        learning_rate=given(recipe.learning_rate, preset.learning_rate[size]),
-        weight_decay=given(recipe.weight_decay, preset.weight_decay),
-        layerwise_decay=given(recipe.layerwise_decay, preset.layerwise_decay[size]),
-        layerwise_exponent=preset.layerwise_exponent,
-        reduction=preset.reduction,
-        epochs=given(recipe.epochs, task.epochs),
-        max_seq_length=length,
-    )
-
-
-def untrained_positions(chosen: Settings, start: Pretrained) -> str:
-    """Returns a warning if rows can exceed the pretraining length, else ""."""
-    trained, length = start.trained_length, chosen.max_seq_length
-    if trained is None or length <= trained:
-        return ""
-    return (
-        f"warning: max_seq_length {length} exceeds the {trained} tokens of "
-        "pretraining: position embeddings of later tokens are untrained; pass "
-        f"--max_seq_length={trained}"
-    )
+    if trained is not None and length > trained:
+        log(
+            f"warning: max_seq_length {length} exceeds the {trained} tokens of "
+            "pretraining: position embeddings of later tokens are untrained; pass "
+            f"--max_seq_length={trained}"
+        )
+    chosen = {
+        "size": size,
+        "learning_rate": preset.learning_rate[size],
+        "weight_decay": preset.weight_decay,
+        "layerwise_decay": preset.layerwise_decay[size],
+        "layerwise_exponent": preset.layerwise_exponent,
+        "reduction": preset.reduction,
+        "epochs": task.epochs,
+        "max_seq_length": length,
+    }
+    given = {n: x for n, x in vars(config.recipe).items() if x is not None}
+    return chosen | {name: given[name] for name in chosen if name in given}
 
 
 def optimizer(
-    recipe: RecipeConfig, chosen: Settings, model: TaskModel, total_steps: int
+    recipe: RecipeConfig,
+    chosen: Mapping[str, Any],
+    model: TaskModel,
+    total_steps: int,
 ) -> AdamW:
     """Builds AdamW with warmup, decay and layer-wise learning rates."""
     return AdamW(
         WarmupPolynomialDecay(
-            chosen.learning_rate,
+            chosen["learning_rate"],
             total_steps,
             warmup_steps=int(recipe.warmup_proportion * total_steps),
             combine=recipe.lr_schedule,
         ),
-        weight_decay=chosen.weight_decay,
+        weight_decay=chosen["weight_decay"],
         bias_correction=recipe.adam_bias_correction,
         clip_norm=recipe.clip_norm,
         learning_rate_multipliers=layerwise_multipliers(
-            model, chosen.layerwise_decay, chosen.layerwise_exponent
+            model, chosen["layerwise_decay"], chosen["layerwise_exponent"]
         ),
     )

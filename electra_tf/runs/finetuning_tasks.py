@@ -69,6 +69,10 @@ def task(config: FinetuneConfig, log: Log) -> Task:
     # Tagging and question answering always read whole texts.
     if data.long_texts != "cut" and not (is_text and not made.pair):
         raise _not_read(name, "long_texts")
+    main = made.eval_splits[0]
+    if main not in getattr(made.source, "files", [main]):
+        log("no --eval: a tenth of --train is held out")
+        made = dataclasses.replace(made, source=HeldOut(made.source, main))
     return made
 
 
@@ -114,26 +118,20 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
             f"--task={name} needs --train, a .csv, .tsv or .jsonl table with the "
             "columns --text and --label."
         )
-    source = TableSource(
-        files={"train": data.train, "eval": data.eval, "test": data.test},
-        text=data.text,
-        label=data.label,
-        kind=name,
-        separator=data.label_separator,
-    )
     return kind(
         name=name,
-        source=source if data.eval else _held_out(source, "eval", log),
+        source=TableSource(
+            files=_given_files(config, "eval"),
+            text=data.text,
+            label=data.label,
+            kind=name,
+            separator=data.label_separator,
+        ),
         pair=len(data.text) == 2,
         eval_splits=("eval",),
         test_splits=("test",) if data.test else (),
         **_options(kind, config),
     )
-
-
-def _held_out(source: Callable[[str], list[Any]], split: str, log: Log) -> HeldOut:
-    log("no --eval: a tenth of --train is held out")
-    return HeldOut(source, split)
 
 
 def _documentation(config: FinetuneConfig, log: Log) -> Task:
@@ -147,14 +145,19 @@ def _documentation(config: FinetuneConfig, log: Log) -> Task:
     )
 
 
+def _given_files(config: FinetuneConfig, eval_split: str) -> dict[str, str]:
+    data = config.data
+    paths = {"train": data.train, eval_split: data.eval, "test": data.test}
+    return {split: path for split, path in paths.items() if path}
+
+
 def _split_files(
     config: FinetuneConfig, find: Callable[[str], Mapping[str, str]], needs: str
 ) -> Mapping[str, str]:
     """Returns the files of --train, --eval and --test, or of --data_dir."""
     data = config.data
     if data.train:
-        paths = {"train": data.train, "dev": data.eval, "test": data.test}
-        return {split: path for split, path in paths.items() if path}
+        return _given_files(config, "dev")
     if data.data_dir:
         return find(data.data_dir)
     raise UserError(
@@ -171,19 +174,17 @@ def _tagging(
     paths = _split_files(config, find_files, needs)
     # The user's test file is unlabeled: it is only predicted.
     unlabeled = ("test",) if config.data.train else ()
-    source = SentenceSource(
-        files=paths,
-        word_column=config.tagging.word_column or word,
-        tag_column=config.tagging.tag_column or tag,
-        unlabeled=unlabeled,
-    )
-    eval_splits = tuple(sorted(paths.keys() - {"train", *unlabeled}))
     return Tagging(
         name=config.run.task,
-        source=source if eval_splits else _held_out(source, "dev", log),
+        source=SentenceSource(
+            files=paths,
+            word_column=config.tagging.word_column or word,
+            tag_column=config.tagging.tag_column or tag,
+            unlabeled=unlabeled,
+        ),
         main_metric=metric,
         dropout=config.recipe.head_dropout,
-        eval_splits=eval_splits or ("dev",),
+        eval_splits=tuple(sorted(paths.keys() - {"train", *unlabeled})) or ("dev",),
         test_splits=unlabeled if config.data.test else (),
     )
 
@@ -202,10 +203,9 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
     default = FinetuneConfig().question_answering.null_threshold
     if options["null_threshold"] != default and not options["answerability"]:
         raise _not_read(name, "null_threshold without --answerability=on")
-    source = SquadSource(files=paths, unanswerable=unanswerable, log=log)
     return QuestionAnswering(
         name=name,
-        source=source if "dev" in paths else _held_out(source, "dev", log),
+        source=SquadSource(files=paths, unanswerable=unanswerable, log=log),
         unanswerable=unanswerable,
         test_splits=("test",) if "test" in paths else (),
         **options,

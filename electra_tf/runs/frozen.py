@@ -15,11 +15,9 @@ import numpy as np
 import tensorflow as tf
 from scipy import optimize, special
 
-from electra_tf.cli import Log
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task
+from electra_tf.tasks.base import Ragged, Rows, Task
 from electra_tf.tasks.batching import make_batch
 from electra_tf.tasks.heads import TaskModel, Tensors, mean_over_tokens
 
@@ -201,23 +199,14 @@ def check(task: Task, flag: str) -> None:
         )
 
 
-def scores(
-    encoder: TextEncoder, data: TaskData, batch_size: int, log: Log
-) -> dict[str, Scores]:
-    """Trains a probe on words, or on means over texts; returns its scores by split."""
-    task, train = data.task, data.train_rows
-    pool = words if task.kind == "tagging" else mean_over_tokens
-    states = states_of(encoder, train, pool, batch_size)
-    shift, scale = standardize(states)
-    probe = _fit(states, task, train, task.num_outputs)
-    log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in probe.shares)}")
-
-    def outputs(rows: Rows) -> list[np.ndarray]:
-        vectors = states_of(encoder, rows, pool, batch_size)
-        return _by_row(probe((vectors - shift) / scale), rows)
-
-    data.tune(outputs)
-    return {split: data.score(split, outputs)[1] for split in data.eval_splits}
+def probe(encoder: TextEncoder, task: Task, rows: Rows, batch_size: int) -> TaskModel:
+    """Returns a model with a probe as its head, on words or on means over texts."""
+    head = task.head(encoder)
+    mixture = {"pooling": "layers", "num_states": encoder.num_layers + 1}
+    head = type(head).from_config(head.get_config() | mixture)
+    model = TaskModel(encoder, head)
+    start_head(model, task, rows, batch_size)
+    return model
 
 
 def _fit(states: np.ndarray, task: Task, rows: Rows, outputs: int) -> Linear:
@@ -241,10 +230,10 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
     Linear probing before fine-tuning (Kumar et al., 2022): the first gradients of a
     random head distort pretrained states.
     """
-    head, pool, layers = model.head, words, slice(-1, None)
+    head, pool = model.head, words
     if task.kind != "tagging":
         pool = cls if head.pooling == "cls" else mean_over_tokens
-        layers = slice(None) if head.reads == "states" else layers
+    layers = slice(None) if head.reads == "states" else slice(-1, None)
     states = states_of(model.encoder, rows, pool, batch_size, layers)
     # Smaller differences are rounding, which the kernel would multiply.
     least = max(1e-4 * float(np.linalg.norm(states)) / states.size**0.5, 1e-6)
@@ -274,11 +263,9 @@ def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
 
 def _is_word(rows: Rows) -> Ragged | None:
     """Returns the mask of first word pieces in tagging rows, None for other rows."""
-    column = rows.notes.get("word", rows.weights)
-    if not isinstance(column, Ragged):
+    if not isinstance(rows.weights, Ragged):
         return None
-    mask = column.values >= 0 if "word" in rows.notes else column.values > 0
-    return Ragged(mask.astype(np.int32), column.splits)
+    return Ragged((rows.weights.values > 0).astype(np.int32), rows.weights.splits)
 
 
 def states_of(
@@ -286,9 +273,9 @@ def states_of(
     rows: Rows,
     pool: Pool,
     batch_size: int,
-    layers: slice = slice(None),
+    layers: slice,
 ) -> np.ndarray:
-    """Returns pooled states, float32 [L, N, D], in the order of the rows."""
+    """Returns pooled states of training rows, float32 [L, N, D], in their order."""
     is_word = _is_word(rows)
     counts = np.ones(len(rows), np.int64)
     if is_word is not None:
@@ -314,28 +301,3 @@ def states_of(
         target = np.concatenate([places[row] for row in chosen])
         pooled[:, target] = read(inputs).numpy()
     return pooled
-
-
-def standardize(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standardizes features [L, N, D] in place; returns mean and scale, [L, 1, D].
-
-    One strength then suits all layers, and mixture weights are comparable.
-    """
-    shift = states.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
-    scale = np.empty_like(shift)
-    for layer, moved in enumerate(states):
-        moved -= shift[layer]
-        scale[layer] = np.sqrt(np.square(moved).mean(axis=0, dtype=np.float64))
-        scale[layer] = np.maximum(scale[layer], 1e-6)
-        moved /= scale[layer]
-    return shift, scale
-
-
-def _by_row(logits: np.ndarray, rows: Rows) -> list[np.ndarray]:
-    """Splits logits [N, C] by row: [C] per text, [S, C] in tagging."""
-    is_word = _is_word(rows)
-    if is_word is None:
-        return list(logits)
-    everywhere = np.zeros([len(is_word.values), logits.shape[1]], np.float32)
-    everywhere[is_word.values > 0] = logits
-    return np.split(everywhere, is_word.splits[1:-1])

@@ -121,15 +121,11 @@ class HealthWarnings:
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
         # Held-out rows lack the metrics, as does an objective from outside.
-        collapse = {"discriminator_auc", "discriminator_loss", "replaced_fraction"}
-        needed = {
-            self._collapse: collapse,
-            self._strong_generator: {"replaced_fraction"},
-        }
-        for rule, names in needed.items():
+        if step < self.min_steps or "replaced_fraction" not in values:
+            return
+        for rule in (self._collapse, self._strong_generator):
             # A rule that has warned stays silent.
-            has_warned = self._counts[rule] == self.windows
-            if step < self.min_steps or not names <= values.keys() or has_warned:
+            if self._counts[rule] == self.windows:
                 continue
             message = rule(values)
             self._counts[rule] = self._counts[rule] + 1 if message else 0
@@ -137,6 +133,8 @@ class HealthWarnings:
                 self.log(f"step {step}: {message}")
 
     def _collapse(self, values: Mapping[str, float]) -> str:
+        if not {"discriminator_auc", "discriminator_loss"} <= values.keys():
+            return ""
         auc, loss = values["discriminator_auc"], values["discriminator_loss"]
         # Fraction of replaced tokens in the discriminator's loss.
         replaced = values.get("replaced_masked_fraction", values["replaced_fraction"])

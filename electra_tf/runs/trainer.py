@@ -139,7 +139,7 @@ class Trainer(StepCallback):
             )
             self.step = self._store.restore_latest() or 0
             # Rows after the checkpoint are recorded again.
-            folder.forget(seed, self.step, math.ceil(self.step / self._steps_per_epoch))
+            folder.forget(seed, self.step)
             if self.step:
                 self.log(f"seed {seed}  resuming after step {self.step}")
         self._first = self.step + 1

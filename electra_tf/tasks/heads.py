@@ -71,7 +71,9 @@ class ClassificationHead(Serializable, keras.layers.Layer):
             raise UserError(f"pooling is {pooling!r}; allowed are {allowed}.")
         self.pooling = pooling
         self.num_states = num_states
-        self.reads = "tokens" if self.every_position else POOLINGS[pooling]
+        self.reads = POOLINGS[pooling]
+        if self.every_position and pooling != "layers":
+            self.reads = "tokens"
         self.hidden_size = hidden_size
         self.num_outputs = num_outputs
         self.dropout = dropout
@@ -88,14 +90,14 @@ class ClassificationHead(Serializable, keras.layers.Layer):
             )
 
     def _pool(self, hidden: Any, inputs: Tensors | None) -> tf.Tensor:
-        if self.every_position:
-            return hidden
-        if self.pooling == "cls":
-            return hidden[:, 0]
         if self.pooling == "layers":
             shares = tf.unstack(tf.nn.softmax(tf.cast(self.mixture, tf.float32)))
             parts = zip(shares, hidden, strict=True)
             hidden = tf.add_n([share * tf.cast(h, tf.float32) for share, h in parts])
+        if self.every_position:
+            return hidden
+        if self.pooling == "cls":
+            return hidden[:, 0]
         return mean_over_tokens(hidden, inputs)
 
     def call(

@@ -30,8 +30,8 @@ def config(**values):
 def test_initial_weights_bring_their_sizes_and_recipe():
     told = []
     flags = "electra: --init_from=mini --dropout=0.2"
-    (system,) = plan.systems(config(system=(flags,), pretrain=()))
-    run = plan.completed(system, told.append).config
+    (system,) = plan.systems(config(system=(flags,), pretrain=())).values()
+    run = plan.completed(system, told.append)
     assert (run.encoder.num_layers, run.encoder.dropout) == (4, 0.2)
     assert run.optimizer.learning_rate == 4e-4
     assert "--init_from=mini sets" in told[0]
@@ -39,8 +39,7 @@ def test_initial_weights_bring_their_sizes_and_recipe():
 
 def steps(**values):
     chosen = config(**values)
-    found = plan.budgeted(plan.systems(chosen), chosen, VOCAB)
-    return {system.name: system.config for system in found}
+    return plan.budgeted(plan.systems(chosen), chosen, VOCAB)
 
 
 def test_equal_flops_by_the_rule_of_the_original():
@@ -82,7 +81,7 @@ def test_data_root_quotes_and_flagfiles(tmp_path):
         pretrain=("--corpus={data}/a.txt", "--data_dir='my data'"),
         system=("electra: --flagfile={data}/sizes.cfg",),
     )
-    run = plan.systems(given)[0].config
+    run = plan.systems(given)["electra"]
     assert run.data.corpus == (f"{root}/a.txt",)
     assert run.data.data_dir == "my data"
     assert run.encoder.hidden_size == 64
@@ -124,11 +123,11 @@ def test_pairs_are_probes_without_training(tmp_path):
         pairs=("blimp: --data={data}/blimp --limit=5",),
         data_root="x",
     )
-    first, second = plan.probes(given)
-    assert (first.name, second.name) == ("cola", "blimp")
-    assert first.config.data.data_dir == "c"
-    assert (second.config.data, second.config.limit) == (("x/blimp",), 5)
-    assert not {"model", "batch_size"} & second.settings().keys()
+    found = plan.probes(given)
+    assert [*found] == ["cola", "blimp"]
+    assert found["cola"].data.data_dir == "c"
+    assert (found["blimp"].data, found["blimp"].limit) == (("x/blimp",), 5)
+    assert not {"model", "batch_size"} & plan.settings(found["blimp"]).keys()
     for pairs, message in (
         ("cola: --data=x", "--pairs=cola: this name is taken"),
         ("average: --data=x", "--pairs=average: this name is taken"),
@@ -148,7 +147,7 @@ def test_pairs_are_probes_without_training(tmp_path):
 def test_settings_of_a_probe_hold_its_data():
     flags = ("--data_dir=a", "--data_dir=b", "--data_dir=a --log_steps=7")
     found = plan.probes(config(probe=[f"p{n}: {own}" for n, own in enumerate(flags)]))
-    first, other, log = (probe.settings() for probe in found)
+    first, other, log = map(plan.settings, found.values())
     assert first == log != other
 
 
@@ -186,7 +185,7 @@ def test_everything_seed_by_seed(store):
     ready = make(store)
     assert left(ready, store) == expected
     # The untrained encoder costs nothing. A failed run is tried again.
-    assert set(ready.flops(ready.rows[-1]).values()) == {0.0}
+    assert set(ready.flops("untrained").values()) == {0.0}
     store.add({"kind": "pretrain", "system": "electra", "seed": 0, "failure": "x"})
     assert left(ready, store) == expected
 

@@ -112,8 +112,7 @@ def test_a_probe_without_a_baseline(tmp_path):
 def test_costs(store):
     head, _, *rows = rows_of(markdown(plan(), store), "## Cost")
     column = dict(zip(head, zip(*rows, strict=True), strict=True))
-    for index, system in enumerate(plan().systems):
-        run = system.config
+    for index, run in enumerate(plan().systems.values()):
         flops = costs.run_flops(run, VOCAB)
         assert column["FLOPs (matmul)"][index] == f"{flops:.3g}"
         assert column["steps"][index] == f"{run.run.num_train_steps:,}"

@@ -97,7 +97,7 @@ def test_metrics_that_are_no_numbers(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = ['{"seed": 0, "step": "x"}', '{"seed": 0, "step": 3, "epoch": null}', "{"]
     path.write_text("\n".join([*lines, '{"seed": 1, "step": 9}']) + "\n")
-    FinetuningFolder(tmp_path).forget(0, step=4, epoch=1)
+    FinetuningFolder(tmp_path).forget(0, step=4)
     kept = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["step"] for row in kept] == [3, 9]
 

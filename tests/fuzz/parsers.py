@@ -167,7 +167,7 @@ def _done(folder):
 
 def _tuning_log(path):
     """Reads metrics.jsonl of a fine-tuning run that resumes."""
-    FinetuningFolder(Path(path).parent).forget(0, step=4, epoch=1)
+    FinetuningFolder(Path(path).parent).forget(0, step=4)
 
 
 def _metrics(folder):

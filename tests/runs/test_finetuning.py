@@ -321,15 +321,16 @@ def test_a_diverged_seed_is_the_worst_whatever_it_scores(
 def settings(pretrained, name="cola", **values):
     chosen = config(encoder=pretrained, task=name, **values)
     start = finetuning.pretrained(chosen, lambda line: None)
-    return finetuning.settings(chosen, glue_task(name, "."), start.encoder), start
+    own = finetuning.settings(chosen, glue_task(name, "."), start, lambda line: None)
+    return own, start
 
 
 def test_presets_and_flags(pretrained):
     values = {"preset": "code", "weight_decay": 0.0, "epochs": 1.5}
     own, start = settings(pretrained, max_seq_length=32, **values)
-    assert (own.weight_decay, own.reduction, own.epochs) == (0.0, "sum", 1.5)
-    assert own.learning_rate == 1e-4
-    assert settings(pretrained, "rte", max_seq_length=32)[0].epochs == 10
+    assert (own["weight_decay"], own["reduction"], own["epochs"]) == (0.0, "sum", 1.5)
+    assert own["learning_rate"] == 1e-4
+    assert settings(pretrained, "rte", max_seq_length=32)[0]["epochs"] == 10
     model = glue_task("cola", ".").build_model(start.encoder)
     for given in (False, True):
         recipe = config(adam_bias_correction=given).recipe
@@ -349,12 +350,13 @@ def test_dropout_is_the_runs_own(pretrained):
 
 def test_longer_examples_than_in_pretraining_are_questioned(pretrained):
     """Pitfall 25: position embeddings beyond the trained length are untrained."""
-    chosen, start = settings(pretrained, max_seq_length=33)
-    said = finetuning.untrained_positions(chosen, start)
-    assert "33 exceeds the 32 tokens of pretraining" in said
-    for trained in (33, None):
+    _, start = settings(pretrained, max_seq_length=33)
+    chosen, said = config(max_seq_length=33), []
+    for trained in (32, 33, None):
         longer = dataclasses.replace(start, trained_length=trained)
-        assert finetuning.untrained_positions(chosen, longer) == ""
+        finetuning.settings(chosen, glue_task("cola", "."), longer, said.append)
+    (line,) = said
+    assert "33 exceeds the 32 tokens of pretraining" in line
 
 
 def test_casing_comes_from_the_pretraining_run_or_the_flags(tmp_path):
