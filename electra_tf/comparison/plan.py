@@ -18,7 +18,7 @@ from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import named, settings_of
+from electra_tf.folders.pretraining import settings_of
 from electra_tf.runs import warm_start
 from electra_tf.systems import build, costs
 
@@ -64,7 +64,9 @@ def systems(config: CompareConfig) -> Systems:
     """Parses the systems from the flags; the budget is not applied yet."""
     if not config.system:
         raise UserError("No --system: name at least one, such as 'electra:'.")
-    shared = [word for text in config.pretrain for word in _words(text, config)]
+    # A comparison has no folder to resume from.
+    shared = ["--overwrite"]
+    shared += [word for text in config.pretrain for word in _words(text, config)]
     found = _parsed("system", PretrainConfig, config, [UNTRAINED], shared)
     for flag in ("reference", "untrained"):
         name = getattr(config, flag)
@@ -138,18 +140,6 @@ def _words(text: str, config: CompareConfig) -> list[str]:
         return [word.replace("{data}", root) for word in shlex.split(text)]
     except ValueError as error:
         raise UserError(f"{text.strip()}: {error}.") from error
-
-
-def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
-    """Sets vocabulary, casing, sizes and recipe of ``--init_from``, as a run does."""
-    flat, run = fields.to_flat(config), config.run
-    if run.init_from and not named(run.init_from).exists():
-        raise FileNotFoundError(f"--init_from={run.init_from}: no such folder.")
-    given = {name: flat[name] for name in config.given}
-    # A comparison has no folder to resume from.
-    anew = fields.from_flat(given | {"overwrite": True}, PretrainConfig)
-    flat = fields.to_flat(warm_start.completed(anew, log))
-    return fields.from_flat(flat | {"overwrite": run.overwrite}, PretrainConfig)
 
 
 def budgeted(described: Systems, config: CompareConfig, vocab_size: int) -> Systems:
@@ -251,10 +241,14 @@ def make(config: CompareConfig, log: Log) -> Plan:
     # so check the budget with its configured size.
     files.check_checkpoint_path(config.output_dir)
     described, tasks = systems(config), probes(config)
-    described = {name: completed(own, log) for name, own in described.items()}
+    described = {
+        # With the sizes and the recipe of --init_from, as in a run.
+        name: warm_start.completed(system, log)
+        for name, system in described.items()
+    }
     first = next(iter(described.values()))
     budgeted(described, config, first.data.vocab_size)
-    run = dataclasses.replace(first.run, model_dir=config.output_dir)
+    run = dataclasses.replace(first.run, model_dir=config.output_dir, overwrite=False)
     data = build.pretraining_data(dataclasses.replace(first, run=run), log)
     return Plan(config, budgeted(described, config, len(data.vocabulary)), tasks, data)
 

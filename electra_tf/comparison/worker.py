@@ -59,8 +59,7 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
         if row is None:
             return cli.STOPPED
         seconds = round(time.monotonic() - start, 2)
-        times = {"seconds": seconds, "time": round(time.time(), 2)}
-        emit({**identity(part), **row, **times})
+        emit({**identity(part), **row, "seconds": seconds})
         if is_run and "failure" in row:
             return 0
         # After the row is written: without these files, an unfinished run starts anew.
@@ -114,7 +113,6 @@ def _paired(job: Job, part: Mapping[str, Any]) -> Row:
     report = minimal_pairs.run(config, cli.note)
     score, _, _ = report[minimal_pairs.ALL][minimal_pairs.ALL][config.by]
     return {
-        "task": "minimal pairs",
         "metric": f"accuracy by the {config.by} of {report['method']}",
         "score": score,
         "scores": [score],
@@ -138,7 +136,6 @@ def _finetuned(job: Job, part: Mapping[str, Any]) -> Row | None:
     files.remove(folder / "model.keras")
     summary = report["summary"][split][metric]
     return {
-        "task": report["task"],
         "metric": f"{split} {metric}",
         "score": summary["mean"],
         "scores": [seed["scores"][split][metric] for seed in report["seeds"]],

@@ -40,7 +40,8 @@ class FinetuneRunConfig(Group):
     seeds: int = field("Number of runs, with seeds seed, seed + 1, ...", 1, min=1)
     seed: int = field("First seed: head, data, dropout.", 0, min=0, max=fields.MAX_SEED)
     init: Literal["pretrained", "random"] = field(
-        "random: random weights, to measure the effect of pretraining.", "pretrained"
+        "random: weights drawn from --seed, to measure the effect of pretraining.",
+        "pretrained",
     )
     frozen: bool = field(
         "Train a linear layer on a learned mixture of the frozen encoder's layers; "
@@ -250,9 +251,6 @@ class RecipeConfig(Group):
         min=1,
         only_with="init=pretrained",
     )
-    early_stopping_patience: int = field(
-        "Epochs without a better main score before an early stop; 0: never.", 0, min=0
-    )
     keep: Literal["last", "best"] = field(
         "Epoch to keep: last, or best on the evaluation data (then optimistic).", "last"
     )
@@ -265,9 +263,9 @@ class SearchConfig(Group):
     search: tuple[str, ...] = list_field(
         "Hyperparameters to search, such as learning_rate,epochs, each optionally with "
         "a range (learning_rate=1e-4:1e-3) or values (epochs=2/4/8); also dropout, "
-        "attention_dropout, head_dropout, layerwise_decay, weight_decay and "
-        "warmup_proportion. A held-out fifth of the training data selects the "
-        "best values, which then train on all of it. Needs Optuna."
+        "attention_dropout, layerwise_decay, weight_decay and warmup_proportion. A "
+        "held-out fifth of the training data selects the best values, which then train "
+        "on all of it. Needs Optuna."
     )
     search_trials: int = resumable_field(
         "Number of trials, the first with the given flags if they are in range. The "
@@ -317,6 +315,7 @@ class FinetuneConfig:
     REMOVED: ClassVar[dict[str, Any]] = {
         "answerable_weight": 0.5,
         "beam_size": 20,
+        "early_stopping_patience": 0,
         "label_range": [],
         "layerwise_exponent": "preset",
         "length_bucketing": True,

@@ -5,8 +5,8 @@ from electra_tf.errors import did_you_mean
 
 # Searchable fine-tuning flags.
 _NAMES = (
-    *("learning_rate", "epochs", "dropout", "attention_dropout", "head_dropout"),
-    *("layerwise_decay", "weight_decay", "warmup_proportion"),
+    *("learning_rate", "epochs", "dropout", "attention_dropout", "layerwise_decay"),
+    *("weight_decay", "warmup_proportion"),
 )
 
 

@@ -59,7 +59,6 @@ _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 JIT_COMPILE = {"none": "auto", "mirrored": False}
 # --search scores trials on every fifth training example.
 _SEARCH_PERIOD = 5
-_FEWEST_TO_SEARCH = 50
 
 
 def main(config: FinetuneConfig) -> int:
@@ -121,11 +120,6 @@ def searched(
 
     whole = FinetuningRun(config, log, task)
     examples = [*whole.data.train, *whole.data.tuning]
-    if len(examples) < _FEWEST_TO_SEARCH:
-        raise UserError(
-            f"{len(examples)} training examples are too few for --search, which holds "
-            f"a fifth of them out: it takes at least {_FEWEST_TO_SEARCH}."
-        )
     split = dataclasses.replace(
         whole.data.task,
         source=HeldOut(lambda _: examples, "search", _SEARCH_PERIOD),
@@ -134,8 +128,6 @@ def searched(
     )
     values = fields.to_flat(config) | whole.settings
     chosen = space(config.search.search, values)
-    if "head_dropout" in chosen and not hasattr(split, "dropout"):
-        raise UserError(f"{split.name} has no head_dropout for --search: leave it out.")
     counts = [len(split.examples(name)) for name in ("train", "search")]
     log(
         f"search: trains on {counts[0]} training examples, chooses on {counts[1]} "
@@ -151,11 +143,9 @@ def searched(
     def attempt(number: int, values: Mapping[str, float]) -> tuple[float, str]:
         # The previous trial is in search.json; its checkpoints would fill the disk.
         files.remove(home.path / f"trial-{number - 1}")
-        own = split
-        if "head_dropout" in values:
-            own = dataclasses.replace(split, dropout=values["head_dropout"])
         folder = {"output_dir": str(home.path / f"trial-{number}")}
-        trial = FinetuningRun(config.trying({**fixed, **folder, **values}), _quiet, own)
+        flags = config.trying({**fixed, **folder, **values})
+        trial = FinetuningRun(flags, _quiet, split)
         (result,) = trial.train()
         score = result["scores"]["search"][split.main_metric]
         score = math.nan if result.get("diverged") else score
@@ -286,28 +276,21 @@ class FinetuningRun:
         )
 
     def probe(self) -> dict[str, Any]:
-        """Trains a linear probe on the frozen encoder, or on a random one per seed."""
+        """Trains a linear probe on the frozen encoder, which needs no seed."""
         self.begin()
-        data = self.data
-        is_random = self.config.run.init == "random"
-        results = []
-        for seed in self.seeds if is_random else self.seeds[:1]:
-            if is_random:
-                keras.utils.set_random_seed(seed)
-            # Scores are float32, whatever --mixed_precision is.
-            encoder = fresh_copy(self.start.encoder, "float32")
-            if not is_random:
-                encoder.set_weights(self.start.encoder.get_weights())
-            batch_size = self.config.run.eval_batch_size
-            model = frozen.probe(encoder, data.task, data.train_rows, batch_size)
-            shares = tf.nn.softmax(model.head.mixture).numpy()
-            self.log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in shares)}")
-            outputs = Outputs(model, batch_size)
-            data.tune(outputs)
-            scores = {name: data.score(name, outputs)[1] for name in data.eval_splits}
-            self.folder.record({"seed": seed, **scores[self.main[0]]})
-            results.append({"seed": seed, "scores": scores, "failure": ""})
-        report = self._summary(results)
+        data, batch_size = self.data, self.config.run.eval_batch_size
+        # Scores are float32, whatever --mixed_precision is.
+        encoder = fresh_copy(self.start.encoder, "float32")
+        encoder.set_weights(self.start.encoder.get_weights())
+        model = frozen.probe(encoder, data.task, data.train_rows, batch_size)
+        shares = tf.nn.softmax(model.head.mixture).numpy()
+        self.log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in shares)}")
+        outputs = Outputs(model, batch_size)
+        data.tune(outputs)
+        scores = {name: data.score(name, outputs)[1] for name in data.eval_splits}
+        seed = self.config.run.seed
+        self.folder.record({"seed": seed, **scores[self.main[0]]})
+        report = self._summary([{"seed": seed, "scores": scores, "failure": ""}])
         self.folder.finish(report)
         return report
 
@@ -356,11 +339,9 @@ class FinetuningRun:
                 log=self.log,
                 record=self._record,
                 log_steps=options.log_steps,
-                random_encoder=options.init == "random",
                 start_head=start_head if recipe.head_init == "probe" else None,
                 evaluate=evaluate,
                 greater_is_better=data.task.greater_is_better,
-                patience=recipe.early_stopping_patience,
                 keep_best=recipe.keep == "best",
                 callbacks=self._callbacks,
             )
@@ -577,6 +558,9 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         raise UserError(f"The encoder {path} has weights that are not finite.")
     if any(modes(saved)):
         raise UserError(f"The encoder {path} is quantized: give the float encoder.")
+    is_random = config.run.init == "random"
+    if is_random:
+        keras.utils.set_random_seed(config.run.seed)
     # The saved encoder has the dtype and dropout of its pretraining.
     encoder = fresh_copy(
         saved,
@@ -584,7 +568,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         dropout=config.recipe.dropout,
         attention_dropout=config.recipe.attention_dropout,
     )
-    encoder.set_weights(saved.get_weights())
+    if not is_random:
+        encoder.set_weights(saved.get_weights())
     if encoder.lora_rank:
         encoder = encoder.merge_lora()
     # The saved encoder may be frozen, or some of its blocks.

@@ -28,8 +28,8 @@ class Stopped(Exception):
 class Trainer(StepCallback):
     """Trains a compiled model on rows; seeds share the traced functions.
 
-    As a Keras callback of each ``fit``, it logs, evaluates, saves checkpoints and stops
-    early. Other callbacks get the scores with the prefix ``val_``.
+    As a Keras callback of each ``fit``, it logs, evaluates and saves checkpoints. Other
+    callbacks get the scores with the prefix ``val_``.
     """
 
     compiled: dataclasses.InitVar[TaskModel]
@@ -40,13 +40,11 @@ class Trainer(StepCallback):
     log: Log
     record: Callable[[Mapping[str, Any]], None]  # Receives rows of metrics.jsonl.
     log_steps: int
-    random_encoder: bool = False
     # Initializes the head from the encoder, in place of random weights.
     start_head: Callable[[TaskModel], None] | None = None
     # Returns the main score and all scores by name, after every epoch.
     evaluate: Callable[[], tuple[float, dict[str, float]]] | None = None
     greater_is_better: bool = True
-    patience: int = 0  # Epochs without improvement before stopping; 0: never.
     keep_best: bool = False
     # Factories of further Keras callbacks, called for each seed.
     callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = ()
@@ -54,7 +52,7 @@ class Trainer(StepCallback):
     def __post_init__(self, compiled: TaskModel) -> None:
         super().__init__(self.log_steps)
         self.set_model(compiled)
-        # The same for all seeds, unless the encoder is random.
+        # The same for all seeds.
         self._head: list[np.ndarray] = []
         self._pretrained = compiled.encoder.get_weights()
         # Builds the slots now, so that ``reset`` can restore them.
@@ -67,14 +65,14 @@ class Trainer(StepCallback):
     def reset(self, seed: int) -> None:
         model, encoder = self.model, self.model.encoder
         encoder.set_weights(self._pretrained)
-        if self.random_encoder or encoder.lora_rank:
+        if encoder.lora_rank:
             fresh = model.fresh(seed).encoder
             for own, new in zip(encoder.weights, fresh.weights, strict=True):
-                if self.random_encoder or own.trainable:
+                if own.trainable:
                     own.assign(new)
         model.head.set_weights(model.new_head_weights(seed))
         if self.start_head is not None:
-            if self.random_encoder or not self._head:
+            if not self._head:
                 self.start_head(model)
                 self._head = model.head.get_weights()
             model.head.set_weights(self._head)
@@ -96,7 +94,7 @@ class Trainer(StepCallback):
         failure = ""
         with GracefulStop() as self._stop:
             try:
-                if not self._is_done:
+                if self.step < self.total_steps:
                     self._fit(seed)
             except FloatingPointError as error:
                 failure = str(error)
@@ -123,14 +121,13 @@ class Trainer(StepCallback):
         """Starts a seed, or restores its last finished epoch from ``folder``."""
         model = self.model
         self._seed, self._store, self.step = seed, None, 0
-        self._waited = tf.Variable(0, dtype=tf.int64)
         self._best = tf.Variable(math.nan, dtype=tf.float64)
         # Pairs of a weight and its value in the best epoch.
         weights = model.weights if self.keep_best else ()
         self._kept = [(weight, tf.Variable(weight.numpy())) for weight in weights]
         if folder is not None:
             state = named_variables(model, model.optimizer)
-            state |= {"watch/waited": self._waited, "watch/best": self._best}
+            state["watch/best"] = self._best
             for number, (_, kept) in enumerate(self._kept):
                 state[f"watch/weights/{number}"] = kept
             # Keeps two, so that a damaged file does not cost the whole seed.
@@ -146,14 +143,6 @@ class Trainer(StepCallback):
         self._progress = cli.Progress(
             self.total_steps, done=self.step, log=self.log, seconds=0
         )
-
-    @property
-    def _is_done(self) -> bool:
-        return self.step == self.total_steps or self._is_out_of_patience
-
-    @property
-    def _is_out_of_patience(self) -> bool:
-        return 0 < self.patience <= int(self._waited.numpy())
 
     def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
         if self.is_due(previous, step) or step == self.total_steps:
@@ -190,24 +179,16 @@ class Trainer(StepCallback):
                 f"{loss:.4f}  held-out {brief(scores)}"
             )
             logs |= {f"val_{name}": value for name, value in scores.items()}
-            self._compare(epoch + 1, main)
+            ranks = [
+                rank(score, greater_is_better=self.greater_is_better)
+                for score in (main, float(self._best.numpy()))
+            ]
+            if epoch == 0 or ranks[0] > ranks[1]:
+                self._best.assign(main)
+                for weight, kept in self._kept:
+                    kept.assign(weight.numpy())
         if self._store is not None:
             self._store.save(self.step)
-        if self._is_done:
-            self.model.stop_training = True
-
-    def _compare(self, epoch: int, main: float) -> None:
-        better, best = self.greater_is_better, float(self._best.numpy())
-        ranks = [rank(score, greater_is_better=better) for score in (main, best)]
-        if epoch == 1 or ranks[0] > ranks[1]:
-            self._best.assign(main)
-            self._waited.assign(0)
-            for weight, kept in self._kept:
-                kept.assign(weight.numpy())
-            return
-        self._waited.assign_add(1)
-        if self._is_out_of_patience:
-            self.log(f"seed {self._seed}  stopped early, best {best:.2f}")
 
 
 def brief(scores: Mapping[str, float]) -> str:

@@ -31,7 +31,7 @@ def test_initial_weights_bring_their_sizes_and_recipe():
     told = []
     flags = "electra: --init_from=mini --dropout=0.2"
     (system,) = plan.systems(config(system=(flags,), pretrain=())).values()
-    run = plan.completed(system, told.append)
+    run = plan.warm_start.completed(system, told.append)
     assert (run.encoder.num_layers, run.encoder.dropout) == (4, 0.2)
     assert run.optimizer.learning_rate == 4e-4
     assert "--init_from=mini sets" in told[0]

@@ -117,13 +117,16 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
     stars, examples = {"neg": 3.0, "pos": 5.0}, common.sentiment(40)
     labeled = [dataclasses.replace(e, label=stars[e.label]) for e in examples]
     data = (tmp_path, pretrained, "regression", labeled, labeled[:20])
-    report, _ = run_tables(*data, init="random", seeds=2)
-    assert [seed["seed"] for seed in report["seeds"]] == [0, 1]
-    first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
-    assert first != second
+    scores = []
+    for seed in (0, 1):
+        options = {"init": "random", "seed": seed, "overwrite": True}
+        report, _ = run_tables(*data, **options)
+        scores.append(report["summary"]["eval"]["mse"])
     # In units of the labels, and better than the mean baseline.
-    assert report["summary"]["eval"]["mse"]["baseline"] == pytest.approx(1.0)
+    first, second = (score["median"] for score in scores)
+    assert first != second
     assert max(first, second) < 0.9
+    assert scores[0]["baseline"] == pytest.approx(1.0)
 
 
 def test_the_threshold_of_multilabel_is_tuned(tmp_path, pretrained):
@@ -249,13 +252,9 @@ def test_a_probe_of_the_same_encoder_is_trained_once():
 
     order = TrainingOrder(rows.lengths, 8, (16,))
     options = {**OPTIONS, "start_head": start_head}
-    for is_random, starts in ((False, 1), (True, 2)):
-        heads.clear()
-        options["random_encoder"] = is_random
-        trainer = Trainer(model, rows, order, total_steps=3, **options)
-        for seed in (0, 1):
-            trainer.reset(seed)
-            np.testing.assert_array_equal(model.head.kernel.numpy(), heads[-1])
-            model.head.kernel.assign(np.zeros_like(heads[-1]))
-        assert len(heads) == starts
-    assert not np.array_equal(*heads)
+    trainer = Trainer(model, rows, order, total_steps=3, **options)
+    for seed in (0, 1):
+        trainer.reset(seed)
+        np.testing.assert_array_equal(model.head.kernel.numpy(), heads[0])
+        model.head.kernel.assign(np.zeros_like(heads[0]))
+    assert len(heads) == 1

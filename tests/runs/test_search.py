@@ -279,25 +279,3 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(
     assert trials(parts) == trials(whole)
     assert again["seeds"] == report["seeds"]
     assert_same_models(parts, whole)
-
-
-@pytest.mark.slow
-def test_trials_have_the_dropout_of_the_head(values, tmp_path, monkeypatch):
-    rates, train = [], Trainer.train
-
-    def seen(self, *args, **kwargs):
-        rates.append(self.model.head.dropout)
-        return train(self, *args, **kwargs)
-
-    monkeypatch.setattr(Trainer, "train", seen)
-    search = {"search": ("head_dropout=0.3/0.6",), "search_trials": 2, "epochs": 1.0}
-    _, said = run(values, tmp_path, **search)
-    assert "search: the given values are not tried: " in said
-    best = json.loads((tmp_path / "search.json").read_text())["best"]
-    assert sorted(rates[:2]) == [0.3, 0.6]
-    assert rates[2] == best["head_dropout"]
-
-
-def test_a_fifth_of_little_data_is_too_little(values, tmp_path):
-    with pytest.raises(ValueError, match="too few for --search"):
-        run(values, tmp_path / "few", train_fraction=0.5, search=("epochs",))
