@@ -251,9 +251,6 @@ class RecipeConfig(Group):
         min=1,
         only_with="init=pretrained",
     )
-    keep: Literal["last", "best"] = field(
-        "Epoch to keep: last, or best on the evaluation data (then optimistic).", "last"
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -316,6 +313,7 @@ class FinetuneConfig:
         "answerable_weight": 0.5,
         "beam_size": 20,
         "early_stopping_patience": 0,
+        "keep": "last",
         "label_range": [],
         "layerwise_exponent": "preset",
         "length_bucketing": True,

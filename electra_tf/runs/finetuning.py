@@ -9,7 +9,7 @@ import importlib.util
 import math
 import time
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from electra_tf.runs.curves import plot_seeds
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.runs.trainer import Stopped, Trainer, brief
 from electra_tf.serving import export
-from electra_tf.tasks.base import Task
+from electra_tf.tasks.base import Scores, Task
 from electra_tf.tasks.batching import Outputs, TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
 from electra_tf.tasks.metrics import rank
@@ -187,6 +187,7 @@ class FinetuningRun:
         baseline: scores of the majority baseline, by evaluation split.
         described: the content of config.json.
         main: the main evaluation split and its main metric.
+        scorer: a float32 copy of the model; after ``train`` with the best weights.
     """
 
     def __init__(self, config: FinetuneConfig, log: Log, task: Task | None = None):
@@ -300,9 +301,10 @@ class FinetuningRun:
         self.log(finetuning_report.table(report))
         return report
 
-    def _trainer(self) -> tuple[Trainer, Outputs]:
-        """Builds the trainer, and a scorer of a float32 copy of its model."""
+    def _trainer(self) -> Trainer:
+        """Builds the trainer, and ``scorer`` of a float32 copy of its model."""
         config, data, chosen = self.config, self.data, self.settings
+        split = self.main[0]
         options, recipe, lengths = config.run, config.recipe, data.train_rows.lengths
         buckets = bucket_lengths(lengths, chosen["max_seq_length"])
         order = TrainingOrder(lengths, recipe.train_batch_size, buckets)
@@ -313,13 +315,6 @@ class FinetuningRun:
                 model, data.task, data.train_rows, options.eval_batch_size
             )
             self.log("the head starts as a probe of the encoder's states")
-
-        def evaluate() -> tuple[float, dict[str, float]]:
-            scorer.model.set_weights(model.get_weights())
-            data.tune(scorer)
-            _, scores = data.score(self.main[0], scorer)
-            is_lost = _has_diverged(scorer.model)
-            return math.nan if is_lost else scores[self.main[1]], scores
 
         keras.utils.set_random_seed(options.seed)
         with self._strategy.scope():
@@ -340,9 +335,7 @@ class FinetuningRun:
                 record=self._record,
                 log_steps=options.log_steps,
                 start_head=start_head if recipe.head_init == "probe" else None,
-                evaluate=evaluate,
-                greater_is_better=data.task.greater_is_better,
-                keep_best=recipe.keep == "best",
+                evaluate=lambda: self._scored(model, [split])[1][split],
                 callbacks=self._callbacks,
             )
         self.log(
@@ -351,8 +344,18 @@ class FinetuningRun:
             f"{chosen['learning_rate']:g}, layer-wise decay "
             f"{chosen['layerwise_decay']:g}, weight decay {chosen['weight_decay']:g}"
         )
-        scorer = Outputs(model.fresh(0, dtype="float32"), options.eval_batch_size)
-        return trainer, scorer
+        self.scorer = Outputs(model.fresh(0, dtype="float32"), options.eval_batch_size)
+        return trainer
+
+    def _scored(
+        self, model: TaskModel, splits: Sequence[str]
+    ) -> tuple[dict[str, Any], dict[str, Scores]]:
+        """Returns predictions and scores of the trained weights by split."""
+        self.scorer.model.set_weights(model.get_weights())
+        self.data.tune(self.scorer)
+        both = {split: self.data.score(split, self.scorer) for split in splits}
+        answers = {split: own for split, (own, _) in both.items()}
+        return answers, {split: scores for split, (_, scores) in both.items()}
 
     def _record(self, row: Mapping[str, Any]) -> None:
         self.folder.record(row)
@@ -371,10 +374,9 @@ class FinetuningRun:
         """
         folder, data, (split, metric) = self.folder, self.data, self.main
         # Before the files of an earlier run are deleted, to raise its errors.
-        trainer, scorer = self._trainer()
+        trainer = self._trainer()
         is_after_search = bool(self.config.search.search)
         self.begin(keep=(layout.SEARCHED, layout.SEARCHING) if is_after_search else ())
-        self.scorer = scorer
         results = folder.done()
         if results:
             self.log(f"{len(results)} of {len(self.seeds)} seeds are done")
@@ -390,19 +392,16 @@ class FinetuningRun:
             return results[ranks.index(max(ranks))]["seed"]
 
         def weights(seed: int) -> CheckpointStore:
-            variables = named_variables(scorer.model)
+            variables = named_variables(self.scorer.model)
             return CheckpointStore(folder.weights(seed), variables, log=self.log)
 
         for seed in self.seeds[len(results) :]:
             # Scores a diverged seed like others; the remaining seeds still run.
             failure = trainer.train(seed, folder)
-            scorer.model.set_weights(trainer.model.get_weights())
-            data.tune(scorer)
-            answers, scores = {}, {}
+            answers, scores = self._scored(trainer.model, data.eval_splits)
             for name in data.eval_splits:
-                answers[name], scores[name] = data.score(name, scorer)
                 folder.record({"seed": seed, "split": name, **scores[name]})
-            has_diverged = _has_diverged(scorer.model)
+            has_diverged = _has_diverged(trainer.model)
             if has_diverged:
                 failure = failure or "a weight is not finite"
             failure = failure or data.task.failure(
@@ -424,7 +423,7 @@ class FinetuningRun:
                 "which is finished: restore them, or pass --overwrite to start a new "
                 "run."
             )
-        data.tune(scorer)
+        data.tune(self.scorer)
         self.best_seed = best()
         return results
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.cli import Log
@@ -15,7 +14,6 @@ from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import TrainingOrder, training_dataset
 from electra_tf.tasks.heads import TaskModel
-from electra_tf.tasks.metrics import rank
 from electra_tf.training.callbacks import GracefulStop, StepCallback
 from electra_tf.training.checkpoints import CheckpointStore, named_variables
 
@@ -42,10 +40,8 @@ class Trainer(StepCallback):
     log_steps: int
     # Initializes the head from the encoder, in place of random weights.
     start_head: Callable[[TaskModel], None] | None = None
-    # Returns the main score and all scores by name, after every epoch.
-    evaluate: Callable[[], tuple[float, dict[str, float]]] | None = None
-    greater_is_better: bool = True
-    keep_best: bool = False
+    # Returns the held-out scores by name, after every epoch.
+    evaluate: Callable[[], dict[str, float]] | None = None
     # Factories of further Keras callbacks, called for each seed.
     callbacks: Sequence[Callable[[], keras.callbacks.Callback]] = ()
 
@@ -100,9 +96,6 @@ class Trainer(StepCallback):
                 failure = str(error)
         if self._stop.requested:
             raise Stopped(self._stop.requested)
-        if not failure:
-            for weight, kept in self._kept:
-                weight.assign(kept.numpy())
         return failure
 
     def _fit(self, seed: int) -> None:
@@ -121,15 +114,8 @@ class Trainer(StepCallback):
         """Starts a seed, or restores its last finished epoch from ``folder``."""
         model = self.model
         self._seed, self._store, self.step = seed, None, 0
-        self._best = tf.Variable(math.nan, dtype=tf.float64)
-        # Pairs of a weight and its value in the best epoch.
-        weights = model.weights if self.keep_best else ()
-        self._kept = [(weight, tf.Variable(weight.numpy())) for weight in weights]
         if folder is not None:
             state = named_variables(model, model.optimizer)
-            state["watch/best"] = self._best
-            for number, (_, kept) in enumerate(self._kept):
-                state[f"watch/weights/{number}"] = kept
             # Keeps two, so that a damaged file does not cost the whole seed.
             self._store = CheckpointStore(
                 folder.state(seed), state, keep=2, log=self.log
@@ -171,7 +157,7 @@ class Trainer(StepCallback):
             return
         loss = self._finite(logs["loss"])
         if self.evaluate is not None:
-            main, scores = self.evaluate()
+            scores = self.evaluate()
             at = {"seed": self._seed, "epoch": epoch + 1, "step": self.step}
             self.record({**at, **scores})
             self.log(
@@ -179,14 +165,6 @@ class Trainer(StepCallback):
                 f"{loss:.4f}  held-out {brief(scores)}"
             )
             logs |= {f"val_{name}": value for name, value in scores.items()}
-            ranks = [
-                rank(score, greater_is_better=self.greater_is_better)
-                for score in (main, float(self._best.numpy()))
-            ]
-            if epoch == 0 or ranks[0] > ranks[1]:
-                self._best.assign(main)
-                for weight, kept in self._kept:
-                    kept.assign(weight.numpy())
         if self._store is not None:
             self._store.save(self.step)
 

@@ -21,7 +21,7 @@ from tests.tasks import common
 def values(tmp_path_factory):
     folder = tmp_path_factory.mktemp("task")
     encoder = common.save_pretrained(folder / "encoder", layers=1)
-    values = {"seeds": 2, "epochs": 2.5, "learning_rate": 3e-3, "keep": "best"}
+    values = {"seeds": 2, "epochs": 2.5, "learning_rate": 3e-3}
     return runs.moods(folder, encoder, log_steps=1, **values)
 
 
@@ -63,7 +63,7 @@ def test_a_run_killed_after_a_seed_goes_on_and_ends_the_same(
     with pytest.raises(ValueError, match=r"data\.train: was .*\n.*another folder"):
         run(values, folder, train=other)
     with pytest.raises(ValueError, match=r"config\.frozen: was False, now True"):
-        run(values, folder, frozen=True, keep="last", train_batch_size=32)
+        run(values, folder, frozen=True, train_batch_size=32)
     report, said = run(values, folder, log_steps=1)
     assert "1 of 2 seeds are done" in said
     assert not [line for line in said if line.startswith("seed 0  ")]

@@ -1,5 +1,4 @@
 import dataclasses
-import math
 import re
 import signal
 from unittest import mock
@@ -84,27 +83,6 @@ def test_reset_restores_the_encoder(trainer):
     common.assert_same_weights(trainer.model.encoder, common.encoder(layers=1))
 
 
-@pytest.mark.parametrize(
-    ("scores", "options", "best"),
-    [
-        ([70.0, 60.0, 65.0], {}, 0),
-        ([math.nan, 1.0, 2.0], {"greater_is_better": False}, 1),
-        ([math.nan, 50.0, math.nan], {}, 1),
-    ],
-)
-def test_the_best_epoch_is_kept(trainer, scores, options, best):
-    """Also with a metric to minimize, and with NaN."""
-    seen, left = [], iter(scores)
-
-    def evaluate():
-        seen.append(weights(trainer))
-        return next(left), {}
-
-    set_up(trainer, evaluate=evaluate, keep_best=True, **options).train(0)
-    assert len(seen) == 3
-    np.testing.assert_array_equal(weights(trainer), seen[best])
-
-
 @pytest.mark.parametrize(("log_steps", "step"), [(2, 2), (50, 3)])
 def test_a_loss_that_is_not_finite_ends_the_seed(
     trainer, monkeypatch, tmp_path, log_steps, step
@@ -129,7 +107,7 @@ def test_progress_and_callbacks(trainer):
         trainer,
         log=said.append,
         record=recorded.append,
-        evaluate=lambda: (0.0, {"accuracy": next(evaluations)}),
+        evaluate=lambda: {"accuracy": next(evaluations)},
         callbacks=[Logs],
     )
     trainer.train(0)
@@ -147,7 +125,7 @@ def test_progress_and_callbacks(trainer):
 
 
 def watched(trainer, folder, *, killed_at=None, **values):
-    """Makes a trainer keep the best epoch; returns its folder and evaluated steps."""
+    """Gives a trainer known scores; returns its folder and evaluated steps."""
     scores = {1: 70.0, 2: 60.0, 3: 65.0}
     home = FinetuningFolder(folder)
     folder.mkdir(exist_ok=True)
@@ -162,11 +140,10 @@ def watched(trainer, folder, *, killed_at=None, **values):
         # A function of the step, not of the number of evaluations.
         step = int(trainer.model.optimizer.iterations.numpy())
         seen.append(step)
-        score = scores[-(-step // 3)]
-        return score, {"accuracy": score}
+        return {"accuracy": scores[-(-step // 3)]}
 
     options = {"evaluate": evaluate, "record": record, "log_steps": 1}
-    set_up(trainer, **{**options, "keep_best": True, **values})
+    set_up(trainer, **options | values)
     return home, seen
 
 
