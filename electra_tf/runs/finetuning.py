@@ -128,11 +128,7 @@ def searched(
     )
     values = fields.to_flat(config) | whole.settings
     chosen = space(config.search.search, values)
-    counts = [len(split.examples(name)) for name in ("train", "search")]
-    log(
-        f"search: trains on {counts[0]} training examples, chooses on {counts[1]} "
-        "others"
-    )
+    log(f"search: chooses on {len(split.examples('search'))} training examples")
     home = FinetuningFolder(whole.folder.path / layout.SEARCHING)
     fixed = {
         **{"seeds": 1, "train_fraction": 1.0, "callback": (), "overwrite": False},
@@ -164,7 +160,6 @@ def searched(
             seed=config.run.seed,
             metric=split.main_metric,
             greater_is_better=split.greater_is_better,
-            about={"trained_on": counts[0], "held_out": counts[1]},
             folder=whole.folder.path,
             log=log,
         )

@@ -81,18 +81,10 @@ def dry_run(
     models = {**model.artifacts(), "all, shared once": model}
     counts = ", ".join(f"{name} {parameters(part):,}" for name, part in models.items())
     lines = [summary(config, model, vocab_size, manifest), f"parameters: {counts}"]
-    rules, phases = ("matmul", "original"), costs.phases(config, vocab_size)
-    flops = {}
-    for phase in phases:
-        name = f", phase {phase.name} of {phase.steps:,} steps"
-        step = [costs.step_flops(config, phase, rule=rule) for rule in rules]
-        flops[f"per step{name if len(phases) > 1 else ''}"] = step
-    flops["in total"] = [costs.run_flops(config, vocab_size, rule=x) for x in rules]
-    lines += [
-        f"FLOPs {name}: {matmul:.3g} (matrix products), {original:.3g} (the original's "
-        "rules)"
-        for name, (matmul, original) in flops.items()
-    ]
+    for rule, about in ("matmul", "matrix products"), ("original", "original's rules"):
+        total = costs.run_flops(config, vocab_size, rule=rule)
+        mean = total / config.run.num_train_steps
+        lines.append(f"FLOPs ({about}): {total:.3g} in total, {mean:.3g} per step")
     lines.append(f"one mask has {config.predictions_per_seq} slots per row")
     return "\n".join([*lines, "dry run: nothing was trained."])
 

@@ -75,7 +75,6 @@ class Search:
     seed: int
     metric: str
     greater_is_better: bool
-    about: Mapping[str, Any]  # Further entries of search.json.
     folder: Path  # Receives search.json after every trial.
     log: Log
 
@@ -104,7 +103,6 @@ class Search:
                 {
                     "metric": self.metric,
                     "greater_is_better": self.greater_is_better,
-                    **self.about,
                     "best_trial": self.best(done),
                     "best": best["values"],
                     "trials": done,

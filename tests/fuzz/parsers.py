@@ -152,7 +152,7 @@ def _results(folder):
 def _search(folder):
     first = {"learning_rate": 1e-3, "epochs": 3.0}
     ranges = space(("learning_rate=1e-5:1e-2", "epochs=1:9"), first)
-    search = Search(ranges, first, 1, 0, "accuracy", True, {}, folder, log=silent)
+    search = Search(ranges, first, 1, 0, "accuracy", True, folder, log=silent)
     search(lambda number, values: (90.0, ""))
     path = folder / "search.json"
     return path, path.read_bytes(), search.read
