@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from electra_tf.config import fields
 from electra_tf.config.fields import Group, field, list_field, require, resumable_field
-from electra_tf.config.search import parse_axis
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, did_you_mean
 
 # Fields of tagging and of question answering.
 _tagging_field = functools.partial(field, only_with="task=chunking|ner|pos|tagging")
@@ -186,13 +185,10 @@ class QuestionAnsweringConfig(Group):
         "convert).",
         "joint",
     )
-    answerability: Literal["task", "on", "off"] = _qa_field(
-        "Whether the model predicts if a question has an answer. task: only for "
-        "squad2; the original code does so for squad1, too.",
-        "task",
-    )
-    null_threshold: float = _qa_field(
-        'Logit of "no answer" above which a question counts as unanswerable.', -2.75
+    null_threshold: float = field(
+        'Logit of "no answer" above which a question counts as unanswerable.',
+        -2.75,
+        only_with="task=squad2",
     )
 
 
@@ -217,9 +213,6 @@ class RecipeConfig(Group):
     train_batch_size: int = field("Rows per update.", 32, min=1)
     warmup_proportion: float = field(
         "Share of the steps that warm up.", 0.1, min=0, below=1
-    )
-    lr_schedule: Literal["product", "sequential"] = field(
-        "product: warm-up times decay; sequential: decay after the warm-up.", "product"
     )
     clip_norm: float = field(
         "Maximum global gradient norm.", 1.0, above=0, max=math.inf
@@ -251,6 +244,42 @@ class RecipeConfig(Group):
         min=1,
         only_with="init=pretrained",
     )
+
+
+# Flags that ``--search`` takes.
+_NAMES = (
+    *("learning_rate", "epochs", "dropout", "attention_dropout", "layerwise_decay"),
+    *("weight_decay", "warmup_proportion"),
+)
+
+
+def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
+    """Parses NAME, NAME=LOW:HIGH or NAME=VALUE/VALUE/...
+
+    Returns the name, the numbers (empty for the default range), and whether they are a
+    range. Raises UserError for other text.
+    """
+    name, equals, given = text.partition("=")
+    require(
+        name in _NAMES,
+        f"--search={text}: {name} cannot be searched.{did_you_mean(name, _NAMES)} "
+        f"Allowed are {', '.join(_NAMES)}.",
+    )
+    if not equals:
+        return name, (), True
+    is_range = ":" in given
+    try:
+        numbers = tuple(map(float, given.split(":" if is_range else "/")))
+    except ValueError:
+        numbers = ()
+    is_ascending = len(numbers) == 2 and numbers[0] < numbers[1]
+    is_list = len({*numbers}) == len(numbers) > 1
+    require(
+        is_ascending if is_range else is_list,
+        f"--search={text}: {name}= needs a range with the smaller end first, such as "
+        "1e-4:1e-3, or several values, such as 2/4/8.",
+    )
+    return name, numbers, is_range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -310,6 +339,7 @@ class FinetuneConfig:
     given: ClassVar[frozenset[str]] = frozenset()
     # Removed flags of earlier versions with their defaults.
     REMOVED: ClassVar[dict[str, Any]] = {
+        "answerability": "task",
         "answerable_weight": 0.5,
         "beam_size": 20,
         "early_stopping_patience": 0,
@@ -319,6 +349,7 @@ class FinetuneConfig:
         "length_bucketing": True,
         "long_sentences": "split",
         "loss_reduction": "preset",
+        "lr_schedule": "product",
         "n_best_size": 20,
         "tag_encoding": "given",
         "tag_metric": "task",

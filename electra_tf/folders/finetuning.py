@@ -45,8 +45,13 @@ OUTPUTS = (
     *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
     *(RECIPE, TENSORBOARD, CURVES, SEARCHED, SEARCHING),
     # Outputs of earlier versions, as are the n-best lists below.
-    *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
-    "thresholds.png",
+    *(
+        "confusion_matrix.png",
+        "scatter.png",
+        "search.png",
+        "seeds.png",
+        "thresholds.png",
+    ),
     *(
         name.format(suffix)
         for name in _PREDICTIONS

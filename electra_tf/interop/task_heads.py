@@ -98,7 +98,7 @@ def _arrays(head: Any, path: Path) -> Arrays:
         if not isinstance(head, IndependentSpanHead) or head.answerability:
             raise UserError(
                 f"{has_no_place} joint ends and a logit of no answer: fine-tune with "
-                "--task=squad1 --span_head=independent --answerability=off."
+                "--task=squad1 --span_head=independent."
             )
         rows = _STARTS_AND_ENDS
         return {row.ours: row.join(arrays[n] for n in row.theirs) for row in rows}

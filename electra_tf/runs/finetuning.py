@@ -141,7 +141,7 @@ def searched(
         files.remove(home.path / f"trial-{number - 1}")
         folder = {"output_dir": str(home.path / f"trial-{number}")}
         flags = config.trying({**fixed, **folder, **values})
-        trial = FinetuningRun(flags, _quiet, split)
+        trial = FinetuningRun(flags, lambda line: None, split)
         (result,) = trial.train()
         score = result["scores"]["search"][split.main_metric]
         score = math.nan if result.get("diverged") else score
@@ -166,10 +166,6 @@ def searched(
         best = search(attempt)
     # Keeps --search, so that the same command resumes this run.
     return config.trying({**best, "search": config.search.search})
-
-
-def _quiet(_: str) -> None:
-    """Drops a line of the log."""
 
 
 class FinetuningRun:
@@ -643,7 +639,6 @@ def optimizer(
             chosen["learning_rate"],
             total_steps,
             warmup_steps=int(recipe.warmup_proportion * total_steps),
-            combine=recipe.lr_schedule,
         ),
         weight_decay=chosen["weight_decay"],
         bias_correction=recipe.adam_bias_correction,

@@ -20,7 +20,7 @@ from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.documentation import PackageParagraphs
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
-from electra_tf.tasks.squad import Question, SquadSource, find_squad_files
+from electra_tf.tasks.squad import SquadSource, find_squad_files
 from electra_tf.tasks.tables import HeldOut, TableSource
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
@@ -190,7 +190,6 @@ def _tagging(
 
 
 def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
-    name, options = config.run.task, dataclasses.asdict(config.question_answering)
     find = partial(find_squad_files, version=version)
     needs = f"the folder of train-v{version}.json and dev-v{version}.json"
     paths = {
@@ -198,17 +197,13 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
         for split, names in _split_files(config, find, needs).items()
     }
     unanswerable = version == "2.0"
-    by_flag = {"task": unanswerable, "on": True, "off": False}
-    options["answerability"] = by_flag[options["answerability"]]
-    default = FinetuneConfig().question_answering.null_threshold
-    if options["null_threshold"] != default and not options["answerability"]:
-        raise _not_read(name, "null_threshold without --answerability=on")
     return QuestionAnswering(
-        name=name,
+        name=config.run.task,
         source=SquadSource(files=paths, unanswerable=unanswerable, log=log),
         unanswerable=unanswerable,
+        answerability=unanswerable,
         test_splits=("test",) if "test" in paths else (),
-        **options,
+        **dataclasses.asdict(config.question_answering),
     )
 
 
@@ -252,14 +247,6 @@ def _digest(examples: Sequence[Any], rows: Rows) -> str:
     ids = rows.inputs["input_ids"]
     digest.update(ids.values.tobytes() + ids.splits.tobytes())
     return digest.hexdigest()[:32]
-
-
-def _is_empty(example: Any) -> bool:
-    if isinstance(example, Question):
-        texts = [example.question, example.context]
-    else:
-        texts = getattr(example, "texts", [])
-    return not all(text.strip() for text in texts)
 
 
 class TaskData:
@@ -328,9 +315,10 @@ class TaskData:
                 f"No answer to the {len(self.train)} training questions of {task.name} "
                 "has a token: check the data and the vocabulary."
             )
-        for split, each in {"training": self.train, **self.examples}.items():
-            if empty := sum(map(_is_empty, each)):
-                log(f"warning: {empty} of {len(each)} {split} examples have no text")
+        for split, rows in {"training": self.train_rows, **self.rows}.items():
+            # [CLS] and [SEP] alone.
+            if empty := np.sum(rows.lengths <= 2):
+                log(f"warning: {empty} of {len(rows)} {split} rows have no text")
         vocabulary, lengths = tokenizer.vocabulary, self.train_rows.lengths
         ids = self.train_rows.inputs["input_ids"].values
         unknown = np.mean(ids == vocabulary.unk_id)

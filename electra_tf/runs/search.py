@@ -21,7 +21,7 @@ from optuna.distributions import (
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.config.search import parse_axis
+from electra_tf.config.finetuning import parse_axis
 from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import SEARCHED
 from electra_tf.tasks.metrics import rank

@@ -179,7 +179,7 @@ def test_their_models_come_in(tmp_path):
         ("classification", {"pooling": "mean"}, "--pooling=cls"),
         ("classification", {"labels": tuple("abcdefghi")}, "9 classes"),
         ("question_answering", {"span_head": "joint"}, "--span_head=independent"),
-        ("question_answering", {"answerability": True}, "--answerability=off"),
+        ("question_answering", {"answerability": True}, "--task=squad1"),
         ("regression", {"label_range": (0.0, 1e6)}, "that float16 cannot hold"),
     ],
 )

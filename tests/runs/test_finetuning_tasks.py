@@ -166,19 +166,13 @@ def test_question_answering_tasks_are_built_from_flags(tmp_path):
     assert (task.doc_stride, task.max_seq_length) == (64, 512)
     assert not task.answerability
     assert len(task.examples("dev")) == 4
-    values = {"task": "squad1", "data_dir": str(tmp_path), "null_threshold": 0.5}
-    with pytest.raises(ValueError, match="--null_threshold without --answerability=on"):
-        built(**values)
-    task, _ = built(**values, answerability="on")
-    assert (task.answerability, task.null_threshold) == (True, 0.5)
-    task, lines = built(task="squad2", train=str(tmp_path / "train-v1.1.json"))
+    train = str(tmp_path / "train-v1.1.json")
+    task, lines = built(task="squad2", train=train, null_threshold=0.5)
     assert task.unanswerable
+    assert (task.answerability, task.null_threshold) == (True, 0.5)
     assert "held out" in lines[0]
     with pytest.raises(ValueError, match="--task=squad2 needs --data_dir"):
         built(task="squad2")
-    train = str(tmp_path / "train-v1.1.json")
-    with pytest.raises(ValueError, match="answerability must be on"):
-        built(task="squad2", train=train, answerability="off")
     with pytest.raises(FileNotFoundError, match=r"No file no\.json: correct --test"):
         built(task="squad2", train=train, test=f"{train},no.json")
     with pytest.raises(ValueError, match="--doc_stride must be at least 1"):
