@@ -16,6 +16,7 @@ from electra_tf.comparison import statistics
 from electra_tf.comparison.plan import AVERAGE, UNTRAINED, Plan
 from electra_tf.comparison.store import Row, Store, describe
 from electra_tf.pretraining.metrics import COPYING
+from electra_tf.runs.finetuning_report import aligned
 from electra_tf.systems import costs
 
 _AUC, _NATS = "replaceable_auc", "masked_lm_loss"
@@ -270,15 +271,9 @@ def _failures(scores: Scores) -> str:
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Formats a Markdown table; the first column is left-aligned, others right."""
-    columns = zip(head, *lines, strict=True)
-    widths = [max(3, *map(len, column)) for column in columns]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    written = []
-    for first, *others in (head, rule, *lines):
-        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
-        written.append(f"| {' | '.join(cells)} |")
-    return "\n".join(written)
+    """Formats a Markdown table, aligned as text."""
+    rule = ["---", *["--:"] * (len(head) - 1)]
+    return "\n".join(f"| {line} |" for line in aligned([head, rule, *lines], " | "))
 
 
 def spread(values: Sequence[float]) -> str:

@@ -326,7 +326,7 @@ class FinetuningRun:
                 record=self._record,
                 log_steps=options.log_steps,
                 start_head=start_head if recipe.head_init == "probe" else None,
-                evaluate=lambda: self._scored(model, [split])[1][split],
+                evaluate=lambda: self._scored(model, [split])[split][1],
                 callbacks=self._callbacks,
             )
         self.log(
@@ -340,13 +340,11 @@ class FinetuningRun:
 
     def _scored(
         self, model: TaskModel, splits: Sequence[str]
-    ) -> tuple[dict[str, Any], dict[str, Scores]]:
+    ) -> dict[str, tuple[Any, Scores]]:
         """Returns predictions and scores of the trained weights by split."""
         self.scorer.model.set_weights(model.get_weights())
         self.data.tune(self.scorer)
-        both = {split: self.data.score(split, self.scorer) for split in splits}
-        answers = {split: own for split, (own, _) in both.items()}
-        return answers, {split: scores for split, (_, scores) in both.items()}
+        return {split: self.data.score(split, self.scorer) for split in splits}
 
     def _record(self, row: Mapping[str, Any]) -> None:
         self.folder.record(row)
@@ -389,15 +387,15 @@ class FinetuningRun:
         for seed in self.seeds[len(results) :]:
             # Scores a diverged seed like others; the remaining seeds still run.
             failure = trainer.train(seed, folder)
-            answers, scores = self._scored(trainer.model, data.eval_splits)
-            for name in data.eval_splits:
-                folder.record({"seed": seed, "split": name, **scores[name]})
+            scored = self._scored(trainer.model, data.eval_splits)
+            scores = {name: own for name, (_, own) in scored.items()}
+            for name, own in scores.items():
+                folder.record({"seed": seed, "split": name, **own})
             has_diverged = _has_diverged(trainer.model)
             if has_diverged:
                 failure = failure or "a weight is not finite"
-            failure = failure or data.task.failure(
-                answers[split], scores[split], self.baseline[split]
-            )
+            if not failure:
+                failure = data.task.failure(*scored[split], self.baseline[split])
             self.log(f"seed {seed}  {brief(scores[split])}")
             if failure:
                 self.log(f"seed {seed}  FAILED: {failure}")

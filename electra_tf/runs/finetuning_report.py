@@ -60,19 +60,20 @@ def table(report: Mapping[str, Any]) -> str:
     rows = [["seed", *over_seeds]]
     for first, own in scores.items():
         rows.append([first, *(f"{own[name]:.2f}" for name in over_seeds)])
-    lines = [f"{split}, main score {report['main_metric']}:", _aligned(rows)]
+    lines = [f"{split}, main score {report['main_metric']}:", *aligned(rows)]
     lines += [f"seed {x['seed']} failed: {x['failure']}" for x in seeds if x["failure"]]
     if failed := report["failed_seeds"]:
         lines.append(f"{len(failed)} of {len(seeds)} seeds failed")
     return "\n".join(lines)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]], separator: str = "  ") -> list[str]:
+    """Formats the lines of a table; the first column is left-aligned, others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
+    return [
+        separator.join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
         for first, *others in rows
-    )
+    ]
 
 
 def examine(data: TaskData, answers: Any, log: Log) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def _class_table(classes: Mapping[str, Mapping[str, float]]) -> str:
         row = classes[label]
         shares = [f"{100 * row[name]:.2f}" for name in ("precision", "recall", "f1")]
         rows.append([label, *shares, str(row["support"])])
-    return _aligned(rows)
+    return "\n".join(aligned(rows))
 
 
 def write_predictions(data: TaskData, answers: Mapping[str, Any], folder: Path) -> None:
