@@ -52,7 +52,6 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 from electra_tf.training.distribution import strategy_for
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import WarmupPolynomialDecay
-from electra_tf.training.sinks import EVAL_PREFIX, TensorBoardScalars
 
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
@@ -184,7 +183,6 @@ class FinetuningRun:
     def __init__(self, config: FinetuneConfig, log: Log, task: Task | None = None):
         options = config.run
         self.config, self.log = config, log
-        self._boards: dict[int, TensorBoardScalars] = {}
         self.seeds = range(options.seed, options.seed + options.seeds)
         if options.export_onnx:
             export.require_onnx()
@@ -323,7 +321,7 @@ class FinetuningRun:
                 order,
                 total_steps=total_steps,
                 log=self.log,
-                record=self._record,
+                record=self.folder.record,
                 log_steps=options.log_steps,
                 start_head=start_head if recipe.head_init == "probe" else None,
                 evaluate=lambda: self._scored(model, [split])[split][1],
@@ -345,15 +343,6 @@ class FinetuningRun:
         self.scorer.model.set_weights(model.get_weights())
         self.data.tune(self.scorer)
         return {split: self.data.score(split, self.scorer) for split in splits}
-
-    def _record(self, row: Mapping[str, Any]) -> None:
-        self.folder.record(row)
-        # Rows with an epoch hold held-out scores.
-        prefix = EVAL_PREFIX if "epoch" in row else ""
-        names = row.keys() - {"seed", "step", "epoch"}
-        place = self.folder.path / layout.TENSORBOARD / f"seed_{row['seed']}"
-        board = self._boards.setdefault(row["seed"], TensorBoardScalars(place))
-        board(row["step"], {f"{prefix}{name}": row[name] for name in names})
 
     def train(self) -> list[dict[str, Any]]:
         """Trains and scores the remaining seeds; raises ``Stopped`` after a signal.
