@@ -32,7 +32,6 @@ ADAPTER = "adapter.lora.h5"
 SEARCHED = "search.json"
 SEARCHING = "search"
 SUBMISSION = "submission"
-TENSORBOARD = "tensorboard"
 _LABELS, _VOCABULARY = "labels.txt", "vocab.txt"
 _SPLITS = {"dev", "eval", "test"}.union(*(row.files for row in ROWS.values()))
 _PREDICTIONS = (
@@ -43,15 +42,10 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
-    *(RECIPE, TENSORBOARD, CURVES, SEARCHED, SEARCHING),
+    *(RECIPE, CURVES, SEARCHED, SEARCHING),
     # Outputs of earlier versions, as are the n-best lists below.
-    *(
-        "confusion_matrix.png",
-        "scatter.png",
-        "search.png",
-        "seeds.png",
-        "thresholds.png",
-    ),
+    *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
+    *("tensorboard", "thresholds.png"),
     *(
         name.format(suffix)
         for name in _PREDICTIONS
