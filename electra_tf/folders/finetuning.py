@@ -68,11 +68,12 @@ class FinetuningFolder:
 
     path: Path
 
-    def check(self, task: str, *, overwrite: bool) -> None:
+    def check(self, task: str, *, overwrite: bool, searches: bool = False) -> None:
         """Deletes leftover checkpoints of a finished run.
 
         Raises UserError for a pretraining run and, without ``overwrite``, for a
-        finished run, a run of another task or unknown outputs.
+        finished run, a run of another task or unknown outputs, and also for a search
+        unless the new run ``searches``.
         """
         folder, known = self.path, self.path / TASK
         remedy = "set --output_dir to another folder"
@@ -90,14 +91,12 @@ class FinetuningFolder:
         elif (folder / RESULTS).exists():
             problem = "holds a finished run"
             self._drop_state()
+        elif not searches and any((folder / x).exists() for x in (SEARCHED, SEARCHING)):
+            problem = "holds an interrupted search, which its command resumes"
         if problem and not overwrite:
             raise UserError(
                 f"{folder} {problem}: pass --overwrite to replace it, or {remedy}."
             )
-
-    @property
-    def has_search(self) -> bool:
-        return any((self.path / name).exists() for name in (SEARCHED, SEARCHING))
 
     def resumes(self, described: Mapping[str, Any]) -> bool:
         """Returns True if the folder holds an interrupted run; see ``check_same``."""

@@ -235,13 +235,8 @@ class FinetuningRun:
         options, folder = self.config.run, self.folder
         if not options.frozen:
             files.check_checkpoint_path(folder.path)
-        folder.check(task.name, overwrite=options.overwrite)
-        is_plain = not (self.config.search.search or options.overwrite)
-        if is_plain and folder.has_search:
-            raise UserError(
-                f"{folder.path} holds an interrupted search: repeat its command, pass "
-                "--overwrite to replace it, or set --output_dir to another folder."
-            )
+        searches = bool(self.config.search.search)
+        folder.check(task.name, overwrite=options.overwrite, searches=searches)
         # A symbolic link counts as the file that it names.
         encoder = named(options.encoder).resolve()
         inputs = [("encoder", str(encoder if encoder.is_dir() else encoder.parent))]

@@ -72,7 +72,7 @@ def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch
             patched.setattr(files, deadly, killed)
             with pytest.raises(KeyboardInterrupt):
                 home.begin(*arguments, keep=("search", "search.json"))
-        home.check("mood", overwrite=False)
+        home.check("mood", overwrite=False, searches=True)
         assert (home.path / "search").is_dir()
         assert (home.path / "search.json").exists()
 
