@@ -39,7 +39,7 @@ class FinetuneRunConfig(Group):
     seeds: int = field("Number of runs, with seeds seed, seed + 1, ...", 1, min=1)
     seed: int = field("First seed: head, data, dropout.", 0, min=0, max=fields.MAX_SEED)
     init: Literal["pretrained", "random"] = field(
-        "random: weights drawn from --seed, to measure the effect of pretraining.",
+        "random: random weights, to measure the effect of pretraining.",
         "pretrained",
     )
     frozen: bool = field(

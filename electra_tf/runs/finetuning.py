@@ -318,6 +318,7 @@ class FinetuningRun:
                 log=self.log,
                 record=self.folder.record,
                 log_steps=options.log_steps,
+                random_encoder=options.init == "random",
                 start_head=start_head if recipe.head_init == "probe" else None,
                 evaluate=lambda: self._scored(model, [split])[split][1],
                 callbacks=self._callbacks,

@@ -38,6 +38,7 @@ class Trainer(StepCallback):
     log: Log
     record: Callable[[Mapping[str, Any]], None]  # Receives rows of metrics.jsonl.
     log_steps: int
+    random_encoder: bool = False  # Whether each seed draws an encoder.
     # Initializes the head from the encoder, in place of random weights.
     start_head: Callable[[TaskModel], None] | None = None
     # Returns the held-out scores by name, after every epoch.
@@ -48,7 +49,7 @@ class Trainer(StepCallback):
     def __post_init__(self, compiled: TaskModel) -> None:
         super().__init__(self.log_steps)
         self.set_model(compiled)
-        # The same for all seeds.
+        # The same for all seeds, unless the encoder is random.
         self._head: list[np.ndarray] = []
         self._pretrained = compiled.encoder.get_weights()
         # Builds the slots now, so that ``reset`` can restore them.
@@ -61,14 +62,14 @@ class Trainer(StepCallback):
     def reset(self, seed: int) -> None:
         model, encoder = self.model, self.model.encoder
         encoder.set_weights(self._pretrained)
-        if encoder.lora_rank:
+        if self.random_encoder or encoder.lora_rank:
             fresh = model.fresh(seed).encoder
             for own, new in zip(encoder.weights, fresh.weights, strict=True):
-                if own.trainable:
+                if self.random_encoder or own.trainable:
                     own.assign(new)
         model.head.set_weights(model.new_head_weights(seed))
         if self.start_head is not None:
-            if not self._head:
+            if self.random_encoder or not self._head:
                 self.start_head(model)
                 self._head = model.head.get_weights()
             model.head.set_weights(self._head)

@@ -252,9 +252,13 @@ def test_a_probe_of_the_same_encoder_is_trained_once():
 
     order = TrainingOrder(rows.lengths, 8, (16,))
     options = {**OPTIONS, "start_head": start_head}
-    trainer = Trainer(model, rows, order, total_steps=3, **options)
-    for seed in (0, 1):
-        trainer.reset(seed)
-        np.testing.assert_array_equal(model.head.kernel.numpy(), heads[0])
-        model.head.kernel.assign(np.zeros_like(heads[0]))
-    assert len(heads) == 1
+    for is_random, starts in ((False, 1), (True, 2)):
+        heads.clear()
+        options["random_encoder"] = is_random
+        trainer = Trainer(model, rows, order, total_steps=3, **options)
+        for seed in (0, 1):
+            trainer.reset(seed)
+            np.testing.assert_array_equal(model.head.kernel.numpy(), heads[-1])
+            model.head.kernel.assign(np.zeros_like(heads[-1]))
+        assert len(heads) == starts
+    assert not np.array_equal(*heads)

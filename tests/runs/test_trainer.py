@@ -77,10 +77,19 @@ def test_seeds_share_one_trace_and_do_not_see_each_other(trainer, monkeypatch):
     assert int(trainer.model.optimizer.iterations.numpy()) == STEPS
 
 
-def test_reset_restores_the_encoder(trainer):
+def test_reset_restores_the_encoder_or_draws_a_new_one(trainer):
+    start = common.encoder(layers=1)
     # The trainer's weights are those of an earlier test.
     trainer.reset(3)
-    common.assert_same_weights(trainer.model.encoder, common.encoder(layers=1))
+    common.assert_same_weights(trainer.model.encoder, start)
+    drawn = new_trainer(random_encoder=True)
+    drawn.reset(3)
+    first = weights(drawn)
+    assert not np.allclose(drawn.model.encoder.get_weights()[0], start.get_weights()[0])
+    drawn.reset(4)
+    assert not np.allclose(weights(drawn), first)
+    drawn.reset(3)
+    np.testing.assert_array_equal(weights(drawn), first)
 
 
 @pytest.mark.parametrize(("log_steps", "step"), [(2, 2), (50, 3)])
