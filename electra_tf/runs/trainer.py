@@ -176,8 +176,8 @@ class Watch(StepCallback):
     def _is_out_of_patience(self) -> bool:
         return 0 < self.patience <= int(self._waited.numpy())
 
-    def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
-        if self.is_due(previous, step) or step == self._total:
+    def after_step(self, step: int, logs: Mapping[str, Any]) -> None:
+        if self.is_due(step) or step == self._total:
             loss = self._finite(logs["loss"])
             rate = float(self.model.optimizer.learning_rate)
             values = {"loss": loss, "learning_rate": rate}
