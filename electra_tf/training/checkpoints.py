@@ -1,8 +1,8 @@
 """Crash-safe checkpoints of a model and its optimizer.
 
 A checkpoint is a flat dict of variables, ``named_variables(model, optimizer)``, saved
-with ``tf.train.CheckpointManager``. The names do not depend on Keras's layer counters,
-so any process that builds the same model can resume.
+with ``tf.train.Checkpoint``. The names do not depend on Keras's layer counters, so any
+process that builds the same model can resume.
 """
 
 import collections
@@ -22,14 +22,16 @@ from electra_tf.cli import Log, note, reason
 from electra_tf.errors import UserError
 
 _PREFIX = "ckpt"
+# Begins the names of folders of unfinished saves.
+_PART = ".saving-"
 
 
 class CheckpointStore:
     """Saves and restores a fixed set of variables in one folder.
 
     Saves are atomic. ``restore_latest`` compares checksums and skips damaged
-    checkpoints. With several workers, each must call ``save`` at the same steps; all
-    but the chief write to a temporary folder. ``keep=None`` keeps all checkpoints.
+    checkpoints. With several workers, each must call ``save`` at the same steps; only
+    the chief's files stay. ``keep=None`` keeps all checkpoints.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class CheckpointStore:
         self.directory = Path(directory)
         files.check_checkpoint_path(self.directory)
         self._variables = {name: _raw(v) for name, v in variables.items()}
-        self._log = log
+        self._keep, self._log = keep, log
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
         tensors = self._variables.values()
         owners = (getattr(v, "distribute_strategy", None) for v in tensors)
@@ -54,20 +56,8 @@ class CheckpointStore:
         self._options = tf.train.CheckpointOptions(experimental_io_device=device)
         self._writes_here = all(x.extended.should_checkpoint for x in strategies)
         if self._writes_here:
-            self._folder = self.directory
-            self._folder.mkdir(parents=True, exist_ok=True)
-            # In this order, before the manager reads the folder: the repaired list must
-            # not name the leftovers.
-            _remove_leftovers(self._folder)
-            _repair_state(self._folder)
-        else:
-            # Saving is a collective operation, so every worker takes part, but two
-            # writers would delete each other's files.
-            self._temporary = tempfile.TemporaryDirectory(prefix="electra_tf_worker_")
-            self._folder = Path(self._temporary.name)
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint, str(self._folder), keep, checkpoint_name=_PREFIX
-        )
+            self.directory.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers(self.directory)
 
     def steps(self) -> list[int]:
         """Returns the steps of all checkpoints in ascending order, damaged or not."""
@@ -75,22 +65,31 @@ class CheckpointStore:
 
     def save(self, step: int) -> None:
         """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``."""
-        # TensorFlow writes data, index and list of checkpoints before it deletes the
-        # oldest. If the process dies, the newest complete checkpoint has an index.
+        # Saving is a collective operation, so every worker takes part, but two writers
+        # would replace each other's files.
+        place = self.directory if self._writes_here else None
+        # Part of all checkpoints.
+        self._checkpoint.save_counter.assign_add(1)
         try:
-            self._manager.save(checkpoint_number=step, options=self._options)
+            with tempfile.TemporaryDirectory(prefix=_PART, dir=place) as part:
+                self._checkpoint.write(f"{part}/{_PREFIX}-{step}", self._options)
+                # The index comes last: without one, a checkpoint does not count.
+                for path in sorted(Path(part).iterdir()):
+                    if self._writes_here:
+                        path.replace(self.directory / path.name)
         except (OSError, tf.errors.OpError) as error:
-            for path in self._folder.glob(f"{_PREFIX}-{step}[._]*"):
-                files.remove(path)
-            kept = ", ".join(map(str, checkpoints_in(self._folder))) or "none"
+            kept = ", ".join(map(str, self.steps())) or "none"
             raise OSError(
-                f"cannot save the checkpoint of step {step} to {self._folder}: "
+                f"cannot save the checkpoint of step {step} to {self.directory}: "
                 f"{reason(error)}. Checkpoints still there: {kept}. Free space, then "
                 "start the same command again to resume."
             ) from error
-        if not self._writes_here:
-            for path in self._folder.glob(f"{_PREFIX}-*"):
-                files.remove(path)
+        if self._writes_here and self._keep is not None:
+            # Later ones are damaged, since training resumed before them.
+            until_now = [each for each in self.steps() if each <= step]
+            for old in until_now[: -self._keep]:
+                for path in sorted(self.directory.glob(f"{_PREFIX}-{old}.*"))[::-1]:
+                    files.remove(path)
 
     def restore_latest(self) -> int | None:
         """Restores the newest intact checkpoint; returns its step, None without one."""
@@ -235,7 +234,6 @@ def _shapes(prefix: str) -> dict[str, list[int]]:
 
 def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
     """Returns the prefixes of all checkpoints by ascending step, damaged or not."""
-    # TensorFlow's own list may be out of date.
     folder = Path(directory)
     names = (p.name for p in folder.glob(f"{_PREFIX}-*.index"))
     matches = (re.fullmatch(rf"{_PREFIX}-(\d+)\.index", name) for name in names)
@@ -267,43 +265,13 @@ def _listed(damaged: Mapping[str, str]) -> str:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Removes the files of killed saves, which do not count as damaged checkpoints.
-
-    TensorFlow writes to a folder ``ckpt-N_temp``, moves the data, writes the index and
-    removes the folder. If the folder remains, the index may be truncated.
-    """
-    for path in directory.glob(f"{_PREFIX}-*_temp"):
-        prefix = str(path).removesuffix("_temp")
-        intact, _ = _newest_intact([prefix])
-        if intact is None:
-            for part in directory.glob(f"{Path(prefix).name}.*"):
-                files.remove(part)
-        files.remove(path)
-    # The index is written last: data without an index is an incomplete save.
+    """Removes the files of killed saves, and TensorFlow's list of older versions."""
     steps = checkpoints_in(directory)
-    for path in directory.glob(f"{_PREFIX}-*.data-*"):
-        match = re.match(rf"{_PREFIX}-(\d+)\.", path.name)
-        if match and int(match[1]) not in steps:
+    for path in directory.iterdir():
+        data = re.match(rf"{_PREFIX}-(\d+)\.data-", path.name)
+        has_no_index = data is not None and int(data[1]) not in steps
+        if has_no_index or path.name.startswith(_PART) or path.name == "checkpoint":
             files.remove(path)
-
-
-def _repair_state(directory: Path) -> None:
-    """Rewrites the manager's list from the files.
-
-    The list is out of date if a process died before writing it, or a user copied
-    checkpoints. The manager never deletes unlisted checkpoints.
-    """
-    prefixes = [*checkpoints_in(directory).values()]
-    if prefixes:
-        state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(directory),
-            prefixes[-1],
-            all_model_checkpoint_paths=prefixes,
-            # From 1: the manager counts only checkpoints after the last preserved one.
-            all_model_checkpoint_timestamps=range(1, len(prefixes) + 1),
-            last_preserved_timestamp=0,
-        )
-        files.write_text(directory / "checkpoint", str(state))
 
 
 def named_variables(
