@@ -93,17 +93,9 @@ class CheckpointStore:
 
     def restore_latest(self) -> int | None:
         """Restores the newest intact checkpoint; returns its step, None without one."""
-        prefix, damaged = _newest_intact(checkpoints_in(self.directory).values())
-        for each, damage in damaged.items():
-            self._log(f"checkpoint {each} is damaged and not used: {damage}")
-        if not prefix and not damaged:
+        prefix = _newest_intact(checkpoints_in(self.directory).values(), self._log)
+        if prefix is None:
             return None
-        if not prefix:
-            raise OSError(
-                f"all {len(damaged)} checkpoints in {self.directory} are damaged: "
-                f"{_listed(damaged)}. Restore the folder from a copy, or train "
-                "into a new one."
-            )
         # Compared both ways: TensorFlow does not report variables without a value.
         shapes = _shapes(prefix)
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
@@ -168,10 +160,9 @@ def load_weights(
     prefixes = [str(path).removesuffix(".index")]
     if path.is_dir():
         prefixes = checkpoints_in(path).values()
-    prefix, damaged = _newest_intact(prefixes)
-    if not prefix:
-        why = _listed(damaged) or "the folder has none"
-        raise OSError(f"no intact checkpoint at {path}: {why}.")
+    prefix = _newest_intact(prefixes, note)
+    if prefix is None:
+        raise OSError(f"no checkpoint in {path}.")
     shapes = _shapes(prefix)
     stored = {name: name for name in variables}
     for ours, theirs in (aliases or {}).items():
@@ -241,12 +232,12 @@ def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
     return {step: str(folder / f"{_PREFIX}-{step}") for step in steps}
 
 
-def _newest_intact(prefixes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """Returns the last intact checkpoint and the errors of later checkpoints.
+def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
+    """Returns the last intact checkpoint, None without any; OSError if all are damaged.
 
     Reads all tensors: a restore that fails halfway would mix two checkpoints.
     """
-    damaged = {}
+    damaged = []
     for prefix in reversed([*prefixes]):
         try:
             reader = tf.train.load_checkpoint(prefix)
@@ -254,14 +245,17 @@ def _newest_intact(prefixes: Iterable[str]) -> tuple[str | None, dict[str, str]]
                 reader.get_tensor(key)
         # The reader raises built-in exceptions of many types.
         except Exception as error:
-            damaged[prefix] = reason(error)
+            damaged.append(f"{prefix}: {reason(error)}")
         else:
-            return prefix, damaged
-    return None, damaged
-
-
-def _listed(damaged: Mapping[str, str]) -> str:
-    return "; ".join(f"{prefix}: {damage}" for prefix, damage in damaged.items())
+            for each in damaged:
+                log(f"damaged checkpoint is not used: {each}")
+            return prefix
+    if damaged:
+        raise OSError(
+            f"no intact checkpoint: {'; '.join(damaged)}. Restore the files from a "
+            "copy, or train into a new folder."
+        )
+    return None
 
 
 def _remove_leftovers(directory: Path) -> None:
