@@ -108,9 +108,7 @@ def test_old_checkpoints_are_deleted(folder):
 def test_all_damaged_is_an_error_that_names_them(folder):
     for step in (1, 2, 3):
         flip(folder / f"ckpt-{step}.data-00000-of-00001")
-    with pytest.raises(
-        OSError, match=r"no intact .*ckpt-3.*ckpt-2.*ckpt-1"
-    ):
+    with pytest.raises(OSError, match=r"no intact .*ckpt-3.*ckpt-2.*ckpt-1"):
         reopen(folder)[0].restore_latest()
 
 
