@@ -77,8 +77,6 @@ class StepCallback(keras.callbacks.Callback):
 
     def __init__(self, every: int = 1, *, first_step: int = 0):
         super().__init__()
-        if every < 1:
-            raise UserError(f"every is {every}; give a number of steps, at least 1.")
         self.every = every
         self.step = first_step
 

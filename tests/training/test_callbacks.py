@@ -284,8 +284,3 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     }.items():
         with pytest.raises(UserError, match=f"--callback={re.escape(name)}.*{message}"):
             [make() for make in cb.named_callbacks([name])]
-
-
-def test_every_zero_steps_is_refused():
-    with pytest.raises(ValueError, match="every is 0; give a number of steps"):
-        cb.StepLogger(0, [])
