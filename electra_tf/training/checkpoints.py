@@ -287,8 +287,19 @@ def named_variables(
     paths = [(v, _numbered(v.path, automatic, siblings)) for v in unique]
     pairs = [(f"model/{path}", v) for v, path in paths]
     if optimizer is not None:
-        by_key = {v.path.replace("/", "_"): path for v, path in paths}
-        pairs += _optimizer_pairs(optimizer, by_key, "optimizer")
+        # Keras joins the parts of a slot's name by _.
+        slots = {
+            f"{v.path.replace('/', '_')}_{slot}": f"{slot}/{path}"
+            for v, path in paths
+            for slot in ("momentum", "velocity")
+        }
+        # Keras's loss-scale optimizer also lists the variables of the inner optimizer.
+        inner = getattr(optimizer, "inner_optimizer", None)
+        of_inner = {id(v) for v in inner.variables} if inner else set()
+        for variable in optimizer.variables:
+            place = "optimizer/inner" if id(variable) in of_inner else "optimizer"
+            leaf = variable.path.rsplit("/", 1)[-1]
+            pairs.append((f"{place}/{slots.get(leaf, leaf)}", variable))
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -311,25 +322,3 @@ def _numbered(path: str, automatic: set[str], known: dict[tuple, list[str]]) -> 
             part = f"{base}_{index}" if index else base
         renamed.append(part)
     return "/".join(renamed)
-
-
-def _optimizer_pairs(
-    optimizer: keras.optimizers.Optimizer, by_key: Mapping[str, str], prefix: str
-) -> list[tuple[str, keras.Variable]]:
-    # Keras's loss-scale optimizer also lists the variables of the inner optimizer.
-    inner = getattr(optimizer, "inner_optimizer", None)
-    inner_ids = {id(v) for v in inner.variables} if inner else set()
-    own = [v for v in optimizer.variables if id(v) not in inner_ids]
-    pairs = [(f"{prefix}/{_slot_name(v, by_key)}", v) for v in own]
-    return pairs + (_optimizer_pairs(inner, by_key, f"{prefix}/inner") if inner else [])
-
-
-def _slot_name(variable: keras.Variable, by_key: Mapping[str, str]) -> str:
-    """Returns ``<slot>/<path>`` from Keras's name, which joins the parts by _."""
-    leaf = variable.path.rsplit("/", 1)[-1]
-    owners = [key for key in by_key if leaf.startswith(f"{key}_")]
-    if not owners:
-        return leaf
-    # The longest, because one path may be a prefix of another.
-    owner = max(owners, key=len)
-    return f"{leaf[len(owner) + 1 :]}/{by_key[owner]}"
