@@ -12,12 +12,10 @@ the same compiled code.
 import math
 from collections.abc import Sequence
 
-import keras
 import tensorflow as tf
 
 # Sizes of axes: static integers or scalar int32 tensors.
 Shape = Sequence[int | tf.Tensor]
-known_shape = keras.ops.shape
 
 _HASH_VALUES = 1 << 32
 # Bits per block of the Philox generator, and its number in TensorFlow.
@@ -79,6 +77,17 @@ def uniform(seed: tf.Tensor, shape: Shape, dtype: tf.DType = tf.float32) -> tf.T
         dtype=dtype,
     )
     return tf.reshape(tf.slice(drawn, [begin % together], [shape[0] * size]), shape)
+
+
+def known_shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
+    """Returns the shape with static sizes as integers, if known."""
+    if None not in tensor.shape:
+        return list(tensor.shape)
+    dynamic = tf.unstack(tf.shape(tensor))
+    return [
+        moving if fixed is None else fixed
+        for fixed, moving in zip(tensor.shape, dynamic, strict=True)
+    ]
 
 
 def keep_mask(seed: tf.Tensor, shape: Shape, rate: float) -> tf.Tensor:
