@@ -19,18 +19,10 @@ from electra_tf.errors import UserError
 from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.quantization import QuantizableLayer
 from electra_tf.layers.randomness import check_rate, check_seed, known_shape
-from electra_tf.layers.serialization import Serializable
+from electra_tf.layers.serialization import Serializable, argument_names
 
 # The tables in the order of creation.
 TABLES = ("word_embeddings", "position_embeddings", "segment_embeddings")
-_TAKEN_OVER = (
-    "vocab_size",
-    "size",
-    "max_positions",
-    "num_segments",
-    "initializer_range",
-    "position_init",
-)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -82,9 +74,8 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         self.num_segments = num_segments
         self.dropout = check_rate(dropout, "dropout")
         self.initializer_range = initializer_range
-        weights.check_choice(
-            "position_init", position_init, weights.POSITION_INITIALIZERS
-        )
+        allowed = ("truncated_normal", "sinusoidal")
+        weights.check_choice("position_init", position_init, allowed)
         self.position_init = position_init
         self.layer_norm_epsilon = layer_norm_epsilon
 
@@ -103,10 +94,10 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         super().quantize(*args, **kwargs)
 
     def _add_table(self, name: str, rows: int) -> None:
-        initializer = weights.truncated_normal
-        if name == "position_embeddings":
-            initializer = weights.POSITION_INITIALIZERS[self.position_init]
-        start = initializer(self.initializer_range)
+        if name == "position_embeddings" and self.position_init == "sinusoidal":
+            start = weights.SinusoidalRows(self.initializer_range)
+        else:
+            start = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         setattr(self, name, weights.add_weight(self, name, (rows, self.size), start))
 
     def call(
@@ -196,11 +187,11 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
 
 
 class _BorrowingEmbedding(TextEmbedding):
-    """Embeddings that share tables with another ``TextEmbedding``."""
+    """Shares tables with the ``lender``, which gives other arguments' defaults."""
 
     def __init__(self, lender: TextEmbedding, *, name: str, **kwargs):
-        sizes = {key: getattr(lender, key) for key in _TAKEN_OVER}
-        super().__init__(**{**sizes, **kwargs}, name=name)
+        given = {key: getattr(lender, key) for key in argument_names(TextEmbedding)}
+        super().__init__(**{**given, **kwargs, "name": name})
         # Not in build, which opens a name scope: the lender's paths must not change.
         if not lender.built:
             lender.build()
@@ -227,7 +218,7 @@ class SharedWordEmbedding(_BorrowingEmbedding):
     """Embeddings that share the word table of another embedding, the ``lender``.
 
     Both embeddings train the table. Most re-implementations share only this table.
-    See ``TextEmbedding`` for other arguments.
+    Other arguments of ``TextEmbedding`` are those of the lender by default.
 
     Examples:
         >>> lender = et.layers.TextEmbedding(vocab_size=100, size=16)
@@ -251,7 +242,7 @@ class DeltaEmbedding(_BorrowingEmbedding):
     DeBERTaV3 (He et al., 2021), section 3.3: E_D = sg(E_G) + E_delta, with E_delta
     initially zero. The discriminator's loss does not train the tables of the generator,
     the ``lender``. The LayerNorm is not shared, as in that paper's code. Weight decay
-    pulls towards the shared values. See ``TextEmbedding`` for other arguments.
+    pulls towards the shared values. See ``SharedWordEmbedding`` for other arguments.
 
     Examples:
         >>> generators = et.layers.TextEmbedding(vocab_size=100, size=16, dropout=0.0)

@@ -259,18 +259,15 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         return self.with_embeddings(self.embeddings.standalone())
 
     def with_embeddings(self, embeddings: TextEmbedding) -> TextEncoder:
-        """Returns this encoder, or a copy, with other embeddings of the same size."""
+        """Returns this encoder, or a copy with these embeddings, of the same values."""
         if embeddings is self.embeddings:
             return self
         copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
-        copy._take_over_layers(self)
+        copy.take_over(self)
         return copy
 
     def take_over(self, source: TextEncoder) -> None:
         """Copies all weights from an equal encoder, which may share the embeddings."""
         self.embeddings.take_over(source.embeddings)
-        self._take_over_layers(source)
-
-    def _take_over_layers(self, source: TextEncoder) -> None:
         copy_own_weights(source, self)
         self.transformer.set_weights(source.transformer.get_weights())

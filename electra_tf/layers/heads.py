@@ -83,7 +83,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         if not self.embeddings.built:
             self.embeddings.build()
         width, size = hidden_shape[-1], self.embeddings.size
-        start = weights.truncated_normal(self.initializer_range)
+        start = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         self.dense_kernel, self.dense_bias = weights.add_dense(
             self, "dense", (width, size), start
         )
@@ -138,7 +138,7 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         size = self.hidden_size
-        start = weights.truncated_normal(self.initializer_range)
+        start = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         self.dense_kernel, self.dense_bias = weights.add_dense(
             self, "dense", (size, size), start
         )

@@ -16,8 +16,6 @@ from electra_tf.layers.quantization import modes
 from electra_tf.layers.serialization import fresh_copy
 from electra_tf.layers.weights import check_positive
 
-_SUFFIX = ".lora.h5"
-
 
 def train_factors(weights: Iterable[keras.Variable], value: bool) -> None:
     """Sets ``trainable`` of LoRA's factors to ``value``, and freezes other weights."""
@@ -81,15 +79,12 @@ class LoraModel:
     def save_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Saves the factors and the task's head.
 
-        Raises ValueError without LoRA, if other weights are trained, or if the name
-        does not end with ``.lora.h5``.
+        Raises ValueError without LoRA or if other weights are trained.
         """
         encoder = getattr(self, "encoder", self)
         rank = encoder.lora_rank
         if not rank:
             raise UserError("The model has no LoRA weights: call enable_lora(rank).")
-        if not str(filepath).endswith(_SUFFIX):
-            raise UserError(f"{filepath}: the name must end with {_SUFFIX}.")
         trained = [v for v in encoder.weights if v.trainable]
         if others := [v.path for v in trained if not _is_factor(v)]:
             raise UserError(

@@ -62,7 +62,7 @@ class DistributedFit:
     def _maybe_symbolic_build(
         self, iterator: Iterator | None = None, data_batch: Any = None
     ) -> None:
-        """Builds the optimizer, and a compiled loss from one replica's batch.
+        """Builds the optimizer and a compiled loss.
 
         Keras averages the first batch over replicas to infer shapes, which fails for
         unequal batches and under MultiWorkerMirroredStrategy.
@@ -76,23 +76,15 @@ class DistributedFit:
         with self.distribute_strategy.scope():
             if self.optimizer is not None and not self.optimizer.built:
                 self.optimizer.build(self.trainable_variables)
-            if self._distribute_strategy is not None and self._compile_loss is not None:
-                if data_batch is None:
-                    dataset = iterator.data_adapter.get_tf_dataset()
-                    if isinstance(dataset, tf.distribute.DistributedDataset):
-                        data_batch = next(next(iter(iterator))[-1])
-                    else:
-                        # Not a real batch, which a generator yields only once.
-                        data_batch = keras.tree.map_structure(
-                            lambda x: tf.zeros([n or 2 for n in x.shape], x.dtype),
-                            dataset.element_spec,
-                        )
-                local = self.distribute_strategy.experimental_local_results
-                self._symbolic_build(
-                    data_batch=keras.tree.map_structure(
-                        lambda value: local(value)[0], data_batch
-                    )
+            if self._distribute_strategy is None or self._compile_loss is None:
+                return
+            if data_batch is None:
+                # Not a real batch, which a generator yields only once.
+                data_batch = keras.tree.map_structure(
+                    lambda x: tf.zeros([n or 2 for n in x.shape], x.dtype),
+                    iterator.data_adapter.get_tf_dataset().element_spec,
                 )
+            self._symbolic_build(data_batch=data_batch)
 
     def metric_logs(self) -> dict[str, tf.Tensor]:
         """Returns the results of all metrics as logs of a step.

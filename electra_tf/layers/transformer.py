@@ -140,9 +140,8 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
             self._make_int8()
 
     def _add_dense(self, name: str, shape: tuple[int, int]) -> weights.Pair:
-        return weights.add_dense(
-            self, name, shape, weights.truncated_normal(self.initializer_range)
-        )
+        start = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
+        return weights.add_dense(self, name, shape, start)
 
     def call(
         self,

@@ -5,7 +5,7 @@ operations read them in float32 and others in bfloat16. Every weight needs its o
 initializer instance: a reused one gives identical kernels.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -16,11 +16,6 @@ from electra_tf.layers.serialization import Serializable
 
 # A kernel and its bias, or a scale and a shift.
 Pair = tuple[keras.Variable, keras.Variable]
-
-
-def truncated_normal(stddev: float) -> keras.initializers.Initializer:
-    """Normal truncated at 2 ``stddev`` as in BERT; its deviation is 0.88 ``stddev``."""
-    return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -46,13 +41,6 @@ class SinusoidalRows(Serializable, keras.initializers.Initializer):
         angles = np.outer(np.arange(rows), waves)
         table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         return keras.ops.convert_to_tensor(2**0.5 * self.deviation * table, dtype)
-
-
-# Initializers of position tables by name, given the root mean square.
-POSITION_INITIALIZERS: dict[str, Callable[[float], keras.initializers.Initializer]] = {
-    "truncated_normal": truncated_normal,
-    "sinusoidal": SinusoidalRows,
-}
 
 
 def check_positive(**sizes: int) -> None:

@@ -131,8 +131,8 @@ class Trainer(StepCallback):
             self.total_steps, done=self.step, log=self.log, seconds=0
         )
 
-    def after_step(self, previous: int, step: int, logs: Mapping[str, Any]) -> None:
-        if self.is_due(previous, step) or step == self.total_steps:
+    def after_step(self, step: int, logs: Mapping[str, Any]) -> None:
+        if self.is_due(step) or step == self.total_steps:
             loss = self._finite(logs["loss"])
             rate = float(self.model.optimizer.learning_rate)
             values = {"loss": loss, "learning_rate": rate}

@@ -7,13 +7,11 @@ The order in ``fit`` matters:
 It prevents logging, evaluating or saving after a step that is not finite, and excludes
 evaluations and checkpoints from the training time.
 
-All callbacks support ``steps_per_execution`` above 1. ``every`` is the number of steps
-between actions; ``first_step`` is the number of steps before this ``fit``.
+``every`` is the number of steps between actions; ``first_step`` is the number of steps
+before this ``fit``. The callbacks need ``steps_per_execution=1``, Keras's default.
 """
 
-import contextlib
 import functools
-import inspect
 import math
 import os
 import pkgutil
@@ -44,7 +42,7 @@ def named_callbacks(
 ) -> list[Callable[[], keras.callbacks.Callback]]:
     """Returns factories of the Keras callbacks "module:Class" or "module:function".
 
-    The current folder is on the import path. Checks the names before a run replaces
+    The current folder is on the import path. Imports the names before a run replaces
     files.
     """
     if os.getcwd() not in sys.path:
@@ -57,24 +55,18 @@ def named_callbacks(
             raise UserError(
                 f"--callback={name} cannot be imported: {error}."
             ) from error
-        is_class = isinstance(factory, type)
-        if is_class and not issubclass(factory, keras.callbacks.Callback):
-            raise UserError(f"--callback={name} is not a Keras callback.")
-        try:
-            # Built-in functions have no signature.
-            with contextlib.suppress(ValueError):
-                inspect.signature(factory).bind()
-        except TypeError as error:
-            raise UserError(
-                f"--callback={name} cannot be called: {error}. Name a function "
-                "without arguments that returns the callback."
-            ) from error
         factories.append(functools.partial(_make_callback, name, factory))
     return factories
 
 
 def _make_callback(name: str, factory: Any) -> keras.callbacks.Callback:
-    callback = factory()
+    try:
+        callback = factory()
+    except TypeError as error:
+        raise UserError(
+            f"--callback={name} cannot be called: {error}. Name a function "
+            "without arguments that returns the callback."
+        ) from error
     if not isinstance(callback, keras.callbacks.Callback):
         raise UserError(f"--callback={name} made {callback}, not a Keras callback.")
     return callback
@@ -85,60 +77,45 @@ class StepCallback(keras.callbacks.Callback):
 
     def __init__(self, every: int = 1, *, first_step: int = 0):
         super().__init__()
-        if every < 1:
-            raise UserError(f"every is {every}; give a number of steps, at least 1.")
         self.every = every
         self.step = first_step
-        self._last_batch = -1
-
-    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        # Keras numbers batches from 0 in each epoch.
-        self._last_batch = -1
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        # Keras reports a shorter last execution as a full one.
-        steps = (self.params or {}).get("steps")
-        batch = batch if steps is None else min(batch, steps - 1)
-        previous, self.step = self.step, self.step + batch - self._last_batch
-        self._last_batch = batch
-        self.after_step(previous, self.step, logs or {})
+        self.step += 1
+        self.after_step(self.step, logs or {})
 
-    def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        """Called after each execution with the step counts before and after it."""
+    def after_step(self, step: int, logs: Logs) -> None:
+        """Called after each step with the number of steps so far."""
 
-    def is_due(self, previous: int, step: int) -> bool:
-        """Returns True if a multiple of ``every`` lies in (previous, step]."""
-        return step // self.every > previous // self.every
+    def is_due(self, step: int) -> bool:
+        return step % self.every == 0
 
 
 class GracefulStop:
     """Turns the first SIGTERM or SIGINT into a stop request.
 
-    A second signal goes to the previous handlers, which the context manager restores.
+    A second signal goes to the previous handlers, which the end of the block restores.
+    Does nothing outside the main thread.
     """
 
     def __init__(self):
         self.requested: str | None = None
         self._previous: dict[int, Any] = {}
 
-    def install(self) -> Self:
-        """Installs the signal handlers; does nothing outside the main thread."""
-        if threading.current_thread() is threading.main_thread() and not self._previous:
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def remove(self, *error: object) -> None:
-        """Restores the previous signal handlers."""
+    def __exit__(self, *error: object) -> None:
         while self._previous:
             signal.signal(*self._previous.popitem())
-
-    __enter__, __exit__ = install, remove
 
     def _handle(self, number: int, frame: types.FrameType | None) -> None:
         self.requested = signal.Signals(number).name
         # A second signal must be able to end a program that hangs.
-        self.remove()
+        self.__exit__()
 
 
 class StepLogger(StepCallback):
@@ -146,11 +123,11 @@ class StepLogger(StepCallback):
 
     A window has the model's logs and metrics over all replicas, ``learning_rate`` of
     the next update, and ``gradient_norm`` of the last one, if the optimizer has it.
-    From the second execution on, it has ``steps_per_second`` and, if
-    ``tokens_per_step`` is given, ``tokens_per_second`` of training only. A run from
-    step 0 also logs its first execution, the losses of the untrained model.
+    From the second step on, it has ``steps_per_second`` and, if ``tokens_per_step`` is
+    given, ``tokens_per_second`` of training only. A run from step 0 also logs its first
+    step, the losses of the untrained model.
 
-    Calls ``tick(step)`` of a sink after each execution and ``finish()`` at the end of
+    Calls ``tick(step)`` of a sink after each step and ``finish()`` at the end of
     ``fit``, if defined.
     """
 
@@ -165,24 +142,23 @@ class StepLogger(StepCallback):
         super().__init__(every, first_step=first_step)
         self.sinks = sinks
         self.tokens_per_step = tokens_per_step
-        # Time and steps of the window, without the first execution, which compiles.
+        # Time and steps of the window, without the first step, which compiles.
         self._is_warm, self._started = False, 0.0
         self._seconds, self._steps = 0.0, 0
         self._logs: Logs = {}
-        self._unfinished: dict[str, float] | None = None
         self._reported = first_step
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         self._started = time.perf_counter()
 
-    def after_step(self, previous: int, step: int, logs: Logs) -> None:
-        self._logs, self._unfinished = logs, None
-        is_due = previous == 0 or self.is_due(previous, step)
+    def after_step(self, step: int, logs: Logs) -> None:
+        self._logs = logs
+        is_due = step == 1 or self.is_due(step)
         # Reading metrics waits for the device, so it belongs to the training time.
-        values = self._values(logs) if is_due else None
+        values = self._values() if is_due else None
         if self._is_warm:
             self._seconds += time.perf_counter() - self._started
-            self._steps += step - previous
+            self._steps += 1
         self._is_warm = True
         if values is not None:
             self._report(step, values)
@@ -190,21 +166,16 @@ class StepLogger(StepCallback):
             if hasattr(sink, "tick"):
                 sink.tick(step)
 
-    def on_test_begin(self, logs: Logs | None = None) -> None:
-        # An evaluation resets the metrics of the window.
-        if self.step > self._reported and self._unfinished is None:
-            self._unfinished = self._values(self._logs)
-
     def on_train_end(self, logs: Logs | None = None) -> None:
         if self.step > self._reported:
-            self._report(self.step, self._unfinished or self._values(self._logs))
+            self._report(self.step, self._values())
         for sink in self.sinks:
             if hasattr(sink, "finish"):
                 sink.finish()
 
-    def _values(self, logs: Logs) -> dict[str, float]:
+    def _values(self) -> dict[str, float]:
         # Logs average over replicas, metrics over rows: metrics take precedence.
-        return _numbers({**logs, **self.model.get_metrics_result()})
+        return _numbers({**self._logs, **self.model.get_metrics_result()})
 
     def _report(self, step: int, values: dict[str, float]) -> None:
         optimizer = self.model.optimizer
@@ -259,9 +230,9 @@ class EvaluateEvery(StepCallback):
         self._callbacks.on_train_batch_end(batch, logs)
         super().on_train_batch_end(batch, logs)
 
-    def after_step(self, previous: int, step: int, logs: Logs) -> None:
+    def after_step(self, step: int, logs: Logs) -> None:
         self._logs = logs
-        if self.is_due(previous, step):
+        if self.is_due(step):
             epoch = step // self.every
             self._evaluate(step, epoch - 1)
             self._callbacks.on_epoch_begin(epoch)
@@ -290,11 +261,11 @@ class EvaluateEvery(StepCallback):
 class CheckpointEvery(StepCallback):
     """Saves checkpoints every ``every`` steps, at the end, and on SIGTERM or SIGINT.
 
-    After a signal, the current execution finishes, a checkpoint is saved, and ``fit``
-    ends; ``stop.requested`` is the name of the signal. Never saves a step that is not
-    finite. With several workers, all must receive the signal within the same step.
+    After a signal inside ``with callback.stop:``, the current step finishes, a
+    checkpoint is saved, and ``fit`` ends; ``stop.requested`` is the name of the signal.
+    With several workers, all must receive the signal within the same step.
 
-    Call ``fit`` inside ``with callback.stop:`` to restore the handlers if it raises.
+    A ``NonFiniteGuard`` before it keeps it from saving a step that is not finite.
     """
 
     def __init__(self, store: CheckpointStore, every: int, *, first_step: int = 0):
@@ -302,46 +273,34 @@ class CheckpointEvery(StepCallback):
         self.store = store
         self.stop = GracefulStop()
         self._saved = first_step
-        self._has_ended = False
         # Steps before this phase of a run, which its model does not count.
         self._before = 0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        if self._has_ended:
-            # The stop of an earlier `fit`.
-            self.stop.requested, self._has_ended = None, False
         if hasattr(self.model, "step"):
             self._before = self.step - int(self.model.step.numpy())
-        self.stop.install()
 
-    def after_step(self, previous: int, step: int, logs: Logs) -> None:
+    def after_step(self, step: int, logs: Logs) -> None:
         # Callbacks that stop training may restore the weights of an earlier step.
         is_last = self.stop.requested or self.model.stop_training
-        if is_last or self.is_due(previous, step):
-            self._save(step, logs)
+        if is_last or self.is_due(step):
+            self._save()
         if self.stop.requested:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         is_restored = False
-        # Keras reports executions of several steps inexactly.
-        is_exact = getattr(self.model, "steps_per_execution", 1) == 1
-        if hasattr(self.model, "step") and is_exact and not self.model.stop_training:
+        if hasattr(self.model, "step") and not self.model.stop_training:
             # A callback may have restored earlier weights, and the count with them.
             count = self.step - self._before
             is_restored = int(self.model.step.numpy()) < count
-            if is_restored:
-                self.model.step.assign(count)
+            self.model.step.assign(count)
         if self.step > self._saved or is_restored:
-            self._save(self.step, {})
-        self.stop.remove()
-        self._has_ended = True
+            self._save()
 
-    def _save(self, step: int, logs: Logs) -> None:
-        # Saving a broken state would delete the oldest good checkpoint.
-        if first_nonfinite(self.model, logs) is None:
-            self.store.save(step)
-            self._saved = step
+    def _save(self) -> None:
+        self.store.save(self.step)
+        self._saved = self.step
 
 
 class NonFiniteGuard(StepCallback):
@@ -354,7 +313,7 @@ class NonFiniteGuard(StepCallback):
         super().__init__(first_step=first_step)
         self.store = store
 
-    def after_step(self, previous: int, step: int, logs: Logs) -> None:
+    def after_step(self, step: int, logs: Logs) -> None:
         name = first_nonfinite(self.model, logs)
         if name is None:
             return

@@ -1,8 +1,8 @@
 """Crash-safe checkpoints of a model and its optimizer.
 
 A checkpoint is a flat dict of variables, ``named_variables(model, optimizer)``, saved
-with ``tf.train.CheckpointManager``. The names do not depend on Keras's layer counters,
-so any process that builds the same model can resume.
+with ``tf.train.Checkpoint``. The names do not depend on Keras's layer counters, so any
+process that builds the same model can resume.
 """
 
 import collections
@@ -22,14 +22,16 @@ from electra_tf.cli import Log, note, reason
 from electra_tf.errors import UserError
 
 _PREFIX = "ckpt"
+# Begins the names of folders of unfinished saves.
+_PART = ".saving-"
 
 
 class CheckpointStore:
     """Saves and restores a fixed set of variables in one folder.
 
     Saves are atomic. ``restore_latest`` compares checksums and skips damaged
-    checkpoints. With several workers, each must call ``save`` at the same steps; all
-    but the chief write to a temporary folder. ``keep=None`` keeps all checkpoints.
+    checkpoints. With several workers, each must call ``save`` at the same steps; only
+    the chief's files stay. ``keep=None`` keeps all checkpoints.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class CheckpointStore:
         self.directory = Path(directory)
         files.check_checkpoint_path(self.directory)
         self._variables = {name: _raw(v) for name, v in variables.items()}
-        self._log = log
+        self._keep, self._log = keep, log
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
         tensors = self._variables.values()
         owners = (getattr(v, "distribute_strategy", None) for v in tensors)
@@ -54,20 +56,8 @@ class CheckpointStore:
         self._options = tf.train.CheckpointOptions(experimental_io_device=device)
         self._writes_here = all(x.extended.should_checkpoint for x in strategies)
         if self._writes_here:
-            self._folder = self.directory
-            self._folder.mkdir(parents=True, exist_ok=True)
-            # In this order, before the manager reads the folder: the repaired list must
-            # not name the leftovers.
-            _remove_leftovers(self._folder)
-            _repair_state(self._folder)
-        else:
-            # Saving is a collective operation, so every worker takes part, but two
-            # writers would delete each other's files.
-            self._temporary = tempfile.TemporaryDirectory(prefix="electra_tf_worker_")
-            self._folder = Path(self._temporary.name)
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint, str(self._folder), keep, checkpoint_name=_PREFIX
-        )
+            self.directory.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers(self.directory)
 
     def steps(self) -> list[int]:
         """Returns the steps of all checkpoints in ascending order, damaged or not."""
@@ -75,36 +65,37 @@ class CheckpointStore:
 
     def save(self, step: int) -> None:
         """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``."""
-        # TensorFlow writes data, index and list of checkpoints before it deletes the
-        # oldest. If the process dies, the newest complete checkpoint has an index.
+        # Saving is a collective operation, so every worker takes part, but two writers
+        # would replace each other's files.
+        place = self.directory if self._writes_here else None
+        # Part of all checkpoints.
+        self._checkpoint.save_counter.assign_add(1)
         try:
-            self._manager.save(checkpoint_number=step, options=self._options)
+            with tempfile.TemporaryDirectory(prefix=_PART, dir=place) as part:
+                self._checkpoint.write(f"{part}/{_PREFIX}-{step}", self._options)
+                # The index comes last: without one, a checkpoint does not count.
+                for path in sorted(Path(part).iterdir()):
+                    if self._writes_here:
+                        path.replace(self.directory / path.name)
         except (OSError, tf.errors.OpError) as error:
-            for path in self._folder.glob(f"{_PREFIX}-{step}[._]*"):
-                files.remove(path)
-            kept = ", ".join(map(str, checkpoints_in(self._folder))) or "none"
+            kept = ", ".join(map(str, self.steps())) or "none"
             raise OSError(
-                f"cannot save the checkpoint of step {step} to {self._folder}: "
+                f"cannot save the checkpoint of step {step} to {self.directory}: "
                 f"{reason(error)}. Checkpoints still there: {kept}. Free space, then "
                 "start the same command again to resume."
             ) from error
-        if not self._writes_here:
-            for path in self._folder.glob(f"{_PREFIX}-*"):
-                files.remove(path)
+        if self._writes_here and self._keep is not None:
+            # Later ones are damaged, since training resumed before them.
+            until_now = [each for each in self.steps() if each <= step]
+            for old in until_now[: -self._keep]:
+                for path in sorted(self.directory.glob(f"{_PREFIX}-{old}.*"))[::-1]:
+                    files.remove(path)
 
     def restore_latest(self) -> int | None:
         """Restores the newest intact checkpoint; returns its step, None without one."""
-        prefix, damaged = _newest_intact(checkpoints_in(self.directory).values())
-        for each, damage in damaged.items():
-            self._log(f"checkpoint {each} is damaged and not used: {damage}")
-        if not prefix and not damaged:
+        prefix = _newest_intact(checkpoints_in(self.directory).values(), self._log)
+        if prefix is None:
             return None
-        if not prefix:
-            raise OSError(
-                f"all {len(damaged)} checkpoints in {self.directory} are damaged: "
-                f"{_listed(damaged)}. Restore the folder from a copy, or train "
-                "into a new one."
-            )
         # Compared both ways: TensorFlow does not report variables without a value.
         shapes = _shapes(prefix)
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
@@ -169,10 +160,9 @@ def load_weights(
     prefixes = [str(path).removesuffix(".index")]
     if path.is_dir():
         prefixes = checkpoints_in(path).values()
-    prefix, damaged = _newest_intact(prefixes)
-    if not prefix:
-        why = _listed(damaged) or "the folder has none"
-        raise OSError(f"no intact checkpoint at {path}: {why}.")
+    prefix = _newest_intact(prefixes, note)
+    if prefix is None:
+        raise OSError(f"no checkpoint in {path}.")
     shapes = _shapes(prefix)
     stored = {name: name for name in variables}
     for ours, theirs in (aliases or {}).items():
@@ -235,7 +225,6 @@ def _shapes(prefix: str) -> dict[str, list[int]]:
 
 def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
     """Returns the prefixes of all checkpoints by ascending step, damaged or not."""
-    # TensorFlow's own list may be out of date.
     folder = Path(directory)
     names = (p.name for p in folder.glob(f"{_PREFIX}-*.index"))
     matches = (re.fullmatch(rf"{_PREFIX}-(\d+)\.index", name) for name in names)
@@ -243,12 +232,12 @@ def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
     return {step: str(folder / f"{_PREFIX}-{step}") for step in steps}
 
 
-def _newest_intact(prefixes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """Returns the last intact checkpoint and the errors of later checkpoints.
+def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
+    """Returns the last intact checkpoint, None without any; OSError if all are damaged.
 
     Reads all tensors: a restore that fails halfway would mix two checkpoints.
     """
-    damaged = {}
+    damaged = []
     for prefix in reversed([*prefixes]):
         try:
             reader = tf.train.load_checkpoint(prefix)
@@ -256,54 +245,27 @@ def _newest_intact(prefixes: Iterable[str]) -> tuple[str | None, dict[str, str]]
                 reader.get_tensor(key)
         # The reader raises built-in exceptions of many types.
         except Exception as error:
-            damaged[prefix] = reason(error)
+            damaged.append(f"{prefix}: {reason(error)}")
         else:
-            return prefix, damaged
-    return None, damaged
-
-
-def _listed(damaged: Mapping[str, str]) -> str:
-    return "; ".join(f"{prefix}: {damage}" for prefix, damage in damaged.items())
+            for each in damaged:
+                log(f"damaged checkpoint is not used: {each}")
+            return prefix
+    if damaged:
+        raise OSError(
+            f"no intact checkpoint: {'; '.join(damaged)}. Restore the files from a "
+            "copy, or train into a new folder."
+        )
+    return None
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Removes the files of killed saves, which do not count as damaged checkpoints.
-
-    TensorFlow writes to a folder ``ckpt-N_temp``, moves the data, writes the index and
-    removes the folder. If the folder remains, the index may be truncated.
-    """
-    for path in directory.glob(f"{_PREFIX}-*_temp"):
-        prefix = str(path).removesuffix("_temp")
-        intact, _ = _newest_intact([prefix])
-        if intact is None:
-            for part in directory.glob(f"{Path(prefix).name}.*"):
-                files.remove(part)
-        files.remove(path)
-    # The index is written last: data without an index is an incomplete save.
+    """Removes the files of killed saves, and TensorFlow's list of older versions."""
     steps = checkpoints_in(directory)
-    for path in directory.glob(f"{_PREFIX}-*.data-*"):
-        match = re.match(rf"{_PREFIX}-(\d+)\.", path.name)
-        if match and int(match[1]) not in steps:
+    for path in directory.iterdir():
+        data = re.match(rf"{_PREFIX}-(\d+)\.data-", path.name)
+        has_no_index = data is not None and int(data[1]) not in steps
+        if has_no_index or path.name.startswith(_PART) or path.name == "checkpoint":
             files.remove(path)
-
-
-def _repair_state(directory: Path) -> None:
-    """Rewrites the manager's list from the files.
-
-    The list is out of date if a process died before writing it, or a user copied
-    checkpoints. The manager never deletes unlisted checkpoints.
-    """
-    prefixes = [*checkpoints_in(directory).values()]
-    if prefixes:
-        state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(directory),
-            prefixes[-1],
-            all_model_checkpoint_paths=prefixes,
-            # From 1: the manager counts only checkpoints after the last preserved one.
-            all_model_checkpoint_timestamps=range(1, len(prefixes) + 1),
-            last_preserved_timestamp=0,
-        )
-        files.write_text(directory / "checkpoint", str(state))
 
 
 def named_variables(
@@ -325,8 +287,19 @@ def named_variables(
     paths = [(v, _numbered(v.path, automatic, siblings)) for v in unique]
     pairs = [(f"model/{path}", v) for v, path in paths]
     if optimizer is not None:
-        by_key = {v.path.replace("/", "_"): path for v, path in paths}
-        pairs += _optimizer_pairs(optimizer, by_key, "optimizer")
+        # Keras joins the parts of a slot's name by _.
+        slots = {
+            f"{v.path.replace('/', '_')}_{slot}": f"{slot}/{path}"
+            for v, path in paths
+            for slot in ("momentum", "velocity")
+        }
+        # Keras's loss-scale optimizer also lists the variables of the inner optimizer.
+        inner = getattr(optimizer, "inner_optimizer", None)
+        of_inner = {id(v) for v in inner.variables} if inner else set()
+        for variable in optimizer.variables:
+            place = "optimizer/inner" if id(variable) in of_inner else "optimizer"
+            leaf = variable.path.rsplit("/", 1)[-1]
+            pairs.append((f"{place}/{slots.get(leaf, leaf)}", variable))
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -349,25 +322,3 @@ def _numbered(path: str, automatic: set[str], known: dict[tuple, list[str]]) -> 
             part = f"{base}_{index}" if index else base
         renamed.append(part)
     return "/".join(renamed)
-
-
-def _optimizer_pairs(
-    optimizer: keras.optimizers.Optimizer, by_key: Mapping[str, str], prefix: str
-) -> list[tuple[str, keras.Variable]]:
-    # Keras's loss-scale optimizer also lists the variables of the inner optimizer.
-    inner = getattr(optimizer, "inner_optimizer", None)
-    inner_ids = {id(v) for v in inner.variables} if inner else set()
-    own = [v for v in optimizer.variables if id(v) not in inner_ids]
-    pairs = [(f"{prefix}/{_slot_name(v, by_key)}", v) for v in own]
-    return pairs + (_optimizer_pairs(inner, by_key, f"{prefix}/inner") if inner else [])
-
-
-def _slot_name(variable: keras.Variable, by_key: Mapping[str, str]) -> str:
-    """Returns ``<slot>/<path>`` from Keras's name, which joins the parts by _."""
-    leaf = variable.path.rsplit("/", 1)[-1]
-    owners = [key for key in by_key if leaf.startswith(f"{key}_")]
-    if not owners:
-        return leaf
-    # The longest, because one path may be a prefix of another.
-    owner = max(owners, key=len)
-    return f"{leaf[len(owner) + 1 :]}/{by_key[owner]}"

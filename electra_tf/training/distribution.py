@@ -62,10 +62,6 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
         return _tpu()
     if name == "mirrored":
         return _mirrored()
-    if name != "none":
-        raise UserError(
-            f"distribution is {name!r}; allowed are none, mirrored, multi_worker, tpu."
-        )
     return tf.distribute.get_strategy()
 
 

@@ -12,7 +12,6 @@ about twice as fast as ``keras.optimizers.AdamW`` and compiles under XLA.
 
 import fnmatch
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -123,17 +122,8 @@ class AdamW(keras.optimizers.Optimizer):
         )
         self._decays = tuple(self._decay_of(variable) for variable in variables)
         self._factors = self._factors_of(variables)
-
-    def exclude_from_weight_decay(
-        self, var_list: Sequence | None = None, var_names: Sequence[str] | None = None
-    ) -> None:
-        """Excludes variables; raises ValueError after ``build``."""
-        if self.built:
-            raise UserError(
-                "exclude_from_weight_decay has no effect after the optimizer is built: "
-                "compile the model with another AdamW."
-            )
-        super().exclude_from_weight_decay(var_list, var_names)
+        # Read by Keras's ``exclude_from_weight_decay``, which is then an error.
+        self._built = True
 
     @keras.optimizers.Optimizer.learning_rate.setter
     def learning_rate(self, learning_rate: float | Schedule | Callable) -> None:
@@ -289,14 +279,9 @@ class AdamW(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config: dict, **kwargs: Any) -> Self:
-        config = dict(config)
-        groups = config.pop("clip_groups", None)
-        if config.pop("clipping", "after_reduction") != "after_reduction" or groups:
-            warnings.warn(
-                "the saved optimizer clipped gradients in parts; this version: all "
-                "gradients are clipped together.",
-                stacklevel=2,
-            )
+        # Older versions could clip gradients in parts.
+        older = ("clipping", "clip_groups")
+        config = {name: value for name, value in config.items() if name not in older}
         optimizer = super().from_config(config, **kwargs)
         # The model that was saved may have frozen variables.
         optimizer._may_be_frozen = True
@@ -325,15 +310,7 @@ class AdamW(keras.optimizers.Optimizer):
 def _by_path(multipliers: Mapping[str, float] | Sequence | None) -> dict[str, float]:
     if multipliers is None or isinstance(multipliers, Mapping):
         return dict(multipliers or {})
-    factors = {}
-    for variables, factor in multipliers:
-        for path in map(_path, variables):
-            if factors.setdefault(path, factor) != factor:
-                raise UserError(
-                    f"{path} is given the learning-rate multipliers {factors[path]} "
-                    f"and {factor}; list it once."
-                )
-    return factors
+    return {_path(v): factor for variables, factor in multipliers for v in variables}
 
 
 def _path(variable: keras.Variable | tf.Variable) -> str:

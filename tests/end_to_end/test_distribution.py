@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 PROGRAM = """
 import os, runpy, signal, sys
 from electra_tf.training.callbacks import NonFiniteGuard
-def after_step(self, previous, step, logs):
+def after_step(self, step, logs):
     if str(step) == os.environ.get("KILLED_AFTER"):
         os.kill(os.getpid(), signal.SIGKILL)
 NonFiniteGuard.after_step = after_step

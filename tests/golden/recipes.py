@@ -1,5 +1,8 @@
 """Flags of the golden runs, as their generator used them."""
 
+import os
+from pathlib import Path
+
 import tensorflow as tf
 
 # Large weights, so that outputs differ between texts after a few steps.
@@ -60,7 +63,8 @@ QUESTIONS = {
 
 def variables(model_dir):
     """Returns name, dtype, shape and magnitude of a run's variables."""
-    newest = tf.train.latest_checkpoint(f"{model_dir}/checkpoints")
+    saved = Path(model_dir, "checkpoints").glob("*.index")
+    newest = str(max(saved, key=os.path.getmtime)).removesuffix(".index")
     reader = tf.train.load_checkpoint(newest)
     types = reader.get_variable_to_dtype_map()
     found = []

@@ -48,12 +48,11 @@ def losses(rows):
 
 
 def test_windows_are_means_since_the_last_report():
-    rows, store, before = [], Store(), signal.getsignal(signal.SIGTERM)
+    rows, store = [], Store()
     logger = cb.StepLogger(3, [record(rows)])
     fit(make_model(), numbered(1, 8), [logger, cb.CheckpointEvery(store, 5)])
     assert losses(rows) == [(1, 1.0), (3, 2.5), (6, 5.0), (8, 7.5)]
     assert store.saved == [5, 8]
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_steps_continue_over_epochs_and_from_first_step():
@@ -64,18 +63,6 @@ def test_steps_continue_over_epochs_and_from_first_step():
     # Steps 11 to 20; the epoch ends at step 15, where Keras starts a new window.
     assert losses(rows) == [(12, 1.5), (16, 1.0), (20, 3.5)]
     assert store.saved == [12, 18, 20]
-
-
-@pytest.mark.parametrize("known_length", [True, False])
-def test_a_last_execution_that_is_not_full(known_length):
-    rows, store = [], Store()
-    data = numbered(1, 9) if known_length else numbered(1, 9).filter(lambda *_: True)
-    callbacks = [cb.StepLogger(3, [record(rows)]), cb.CheckpointEvery(store, 5)]
-    model = make_model(steps_per_execution=4, run_eagerly=False)
-    fit(model, data.take(6), callbacks, steps_per_epoch=6)
-    assert losses(rows) == [(4, 2.5), (6, 5.5)]
-    assert store.saved == [6]
-    assert int(model.optimizer.iterations.numpy()) == 6
 
 
 def test_optimizer_values_and_speed_are_added():
@@ -181,13 +168,6 @@ def test_weights_restored_at_the_end_are_the_last_checkpoint():
     assert saved == [(6, 2, False), (9, 5, False), (9, 5, True)]
 
 
-def test_a_window_does_not_hold_validation_metrics():
-    rows = []
-    logger = cb.StepLogger(5, [record(rows)])
-    fit(make_model(), numbered(1, 7), [logger], validation_data=numbered(99, 99))
-    assert losses(rows) == [(1, 1.0), (5, 3.5), (7, 6.5)]
-
-
 class Store:
     def __init__(self):
         self.saved = []
@@ -217,16 +197,14 @@ def test_signal_saves_and_stops_in_order(number):
     logger = cb.StepLogger(100, [record(rows)])
     evaluate = cb.EvaluateEvery(numbered(9, 9), 3, [record(rows)])
     callbacks = [logger, signal_at(number, 3), evaluate, checkpoints]
-    fit(make_model(), numbered(1, 9), callbacks)
+    with checkpoints.stop:
+        fit(make_model(), numbered(1, 9), callbacks)
     # Not at the step of the signal.
     assert [step for step, values in rows if "eval_loss" in values] == [3]
     assert store.saved == [4]
     assert checkpoints.stop.requested == signal.Signals(number).name
     assert losses(rows) == [(1, 1.0), (4, 3.0)]
     assert signal.getsignal(number) is before
-    # The next `fit` does not stop for it.
-    fit(make_model(), numbered(1, 3), [checkpoints])
-    assert store.saved == [4, 7]
 
 
 @pytest.fixture
@@ -241,8 +219,9 @@ def default_interrupt():
 def test_second_signal_acts_as_before():
     callbacks = [signal_at(signal.SIGINT, 2), signal_at(signal.SIGINT, 2)]
     store = Store()
-    with pytest.raises(KeyboardInterrupt):
-        fit(make_model(), numbered(1, 9), [*callbacks, cb.CheckpointEvery(store, 1)])
+    checkpoints = cb.CheckpointEvery(store, 1)
+    with pytest.raises(KeyboardInterrupt), checkpoints.stop:
+        fit(make_model(), numbered(1, 9), [*callbacks, checkpoints])
     assert store.saved == [1, 2]
 
 
@@ -278,12 +257,6 @@ def test_guard_catches_a_gradient_behind_a_finite_loss():
         fit(model, numbered(1, 2), [cb.NonFiniteGuard()])
 
 
-def test_nothing_is_saved_after_a_bad_step():
-    store = Store()
-    fit(make_model(), with_nan_at(6), [cb.CheckpointEvery(store, 3)])
-    assert store.saved == [3]
-
-
 def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -305,16 +278,9 @@ def test_callbacks_are_found_by_name(tmp_path, monkeypatch):
     for name, message in {
         "..:X": "cannot be imported",
         "mine_to_watch:None_such": "cannot be imported",
-        "mine_to_watch:NotOne": "is not a Keras callback",
+        "mine_to_watch:NotOne": "made .*NotOne.*, not a Keras callback",
         "mine_to_watch:Wants": "missing .*'where'.* Name a function",
+        "mine_to_watch:number": "made 3, not",
     }.items():
         with pytest.raises(UserError, match=f"--callback={re.escape(name)}.*{message}"):
-            cb.named_callbacks([name])
-    (make,) = cb.named_callbacks(["mine_to_watch:number"])
-    with pytest.raises(ValueError, match="made 3, not"):
-        make()
-
-
-def test_every_zero_steps_is_refused():
-    with pytest.raises(ValueError, match="every is 0; give a number of steps"):
-        cb.StepLogger(0, [])
+            [make() for make in cb.named_callbacks([name])]

@@ -101,7 +101,7 @@ def test_patterns_and_the_inherited_exclusion_both_count(patterns):
     optimizer.apply([tf.zeros(s) for s in SHAPES], variables)
     same = list(map(np.array_equal, before, variables))
     assert same == [True, True, False, False, False, False]
-    with pytest.raises(ValueError, match="no effect after the optimizer is built"):
+    with pytest.raises(ValueError, match="configured before"):
         optimizer.exclude_from_weight_decay(var_names=["kernel"])
 
 
@@ -140,9 +140,6 @@ def test_errors():
         AdamW(clip_norm=0.0)
     with pytest.raises(ValueError, match="names kernal, which is not"):
         AdamW(0.1, learning_rate_multipliers={"kernal": 2.0}).build(variables)
-    twice = [(variables[:1], 0.5), (variables[:1], 0.7)]
-    with pytest.raises(ValueError, match=r"multipliers 0.5 and 0.7"):
-        AdamW(0.1, learning_rate_multipliers=twice)
     optimizer = AdamW(0.1)
     optimizer.weight_decay = 0.5
     optimizer.build(variables)
@@ -287,14 +284,11 @@ def test_state_of_other_variables_is_skipped_with_a_warning(count):
     assert int(other.iterations.numpy()) == 0
 
 
-def test_files_with_clip_groups_load_with_a_warning():
+def test_files_with_clip_groups_load():
     """Older versions could clip groups of variables separately."""
-    config = AdamW(0.1).get_config()
-    assert AdamW.from_config({**config, "clip_groups": {}}).clip_norm == 1.0
     groups = {"generator": [["kernel"], 2.0]}
-    for older in ({"clipping": "per_replica"}, {"clip_groups": groups}):
-        with pytest.warns(UserWarning, match="all gradients are clipped together"):
-            optimizer = AdamW.from_config({**config, **older})
+    older = {"clipping": "per_replica", "clip_groups": groups}
+    optimizer = AdamW.from_config({**AdamW(0.1).get_config(), **older})
     optimizer.build(make_variables())
     state = {str(i): np.ones(v.shape) for i, v in enumerate(optimizer.variables)}
     optimizer.load_own_variables({**state, str(len(state)): np.ones(())})
