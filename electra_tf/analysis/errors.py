@@ -16,7 +16,6 @@ import pandas as pd
 from sklearn import metrics
 
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.predictions import predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
@@ -54,17 +53,20 @@ def word_scores(
 ) -> dict[str, np.ndarray]:
     """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
-    The methods are the replaced-token logit, -log p of the generator (if there is one)
-    with the piece masked, and minus the log of the piece's ``counts`` [V]. A word has
-    the maximum over its pieces, or NaN without pieces.
+    The methods are -log P(original) of the discriminator, -log p of the generator (if
+    there is one) with the piece masked, and minus the log of the piece's ``counts``
+    [V]. A word has the maximum over its pieces, or NaN without pieces.
     """
     rows, word = word_pieces(inspector, sentences)
-    shared = {"batch_size": batch_size, "log": log}
-    tokens = predict(inspector, rows, name=DISCRIMINATOR, **shared)
-    by_piece = {DISCRIMINATOR: tokens["logits"].to_numpy()}
+    methods = {DISCRIMINATOR: ("detection", inspector.detector)}
     if inspector.home.has_model("generator"):
-        models = ("masked_lm", inspector.generator, inspector.vocabulary)
-        by_piece["generator"] = -np.concatenate(row_scores(*models, rows, **shared))
+        methods["generator"] = ("masked_lm", inspector.generator)
+    by_piece = {}
+    for name, model in methods.items():
+        found = row_scores(
+            *model, inspector.vocabulary, rows, batch_size=batch_size, log=log
+        )
+        by_piece[name] = -np.concatenate(found)
     ids = np.concatenate([row[1:-1] for row in rows])
     by_piece["frequency"] = -np.log(counts[ids] + 1.0)
     scores = {}

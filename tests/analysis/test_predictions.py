@@ -6,6 +6,7 @@ from electra_tf.analysis import Inspector, predictions
 from electra_tf.analysis.subject import read_text
 from electra_tf.data.records import write_shard
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.runs.scores import row_scores
 from tests import tiny_run
 from tests.data.common import save_manifest
 from tests.tasks.common import TOKENS
@@ -20,19 +21,6 @@ def text(inspector, tmp_path_factory):
     return read_text(inspector, [str(path)], 100)
 
 
-def test_text_as_it_is_gets_the_verdicts_of_inspect(inspector, text):
-    found = predictions.predict(inspector, text.rows, batch_size=2)
-    expected = [inspector.verdicts(line).probabilities[1:-1] for line in LINES]
-    probabilities = special.expit(found.logits)
-    np.testing.assert_allclose(probabilities, np.concatenate(expected), atol=1e-5)
-    assert found.row.tolist() == [0] * 9 + [1] * 4 + [2]
-    tokens = np.concatenate([row[1:-1] for row in text.rows])
-    assert found.original.tolist() == tokens.tolist()
-    assert not found.is_replaced.any()
-    assert not found.is_masked.any()
-    assert set(found.best) == {-1}
-
-
 def test_corruption_touches_what_is_masked(inspector, text):
     own = predictions.corruptions(inspector, text.counts)["own generator"]
     found = predictions.predict(inspector, text.rows, own, seed=3)
@@ -40,14 +28,17 @@ def test_corruption_touches_what_is_masked(inspector, text):
     np.testing.assert_array_equal(found.shown, again.shown)
     assert found.is_replaced.any()
     assert (found.is_masked | ~found.is_replaced).all()
-    assert (found.best[found.is_masked] >= 0).all()
-    assert (found.best[~found.is_masked] == -1).all()
+    assert (found.best == found.original)[~found.is_masked].all()
     # round(0.5 * 11), round(0.5 * 6) and round(0.5 * 3), half to even.
     counts = [int(found.is_masked[found.row == row].sum()) for row in range(3)]
     assert counts == [6, 3, 1] or counts == [5, 3, 1]
+    assert found.row.tolist() == [0] * 9 + [1] * 4 + [2]
+    tokens = np.concatenate([row[1:-1] for row in text.rows])
+    assert found.original.tolist() == tokens.tolist()
     rows = [[2, *found.shown[found.row == row], 3] for row in range(3)]
-    plain = predictions.predict(inspector, rows)
-    np.testing.assert_allclose(found.logits, plain.logits, atol=1e-4)
+    scores = row_scores("detection", inspector.detector, inspector.vocabulary, rows)
+    expected = np.log(special.expit(-found.logits))
+    np.testing.assert_allclose(np.concatenate(scores), expected, atol=1e-4)
 
 
 def test_rates_of_generators_without_a_network(inspector):
