@@ -3,10 +3,10 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from electra_tf import cli, files
+from electra_tf import cli
 from electra_tf.analysis.inspector import Fills, Inspector, Verdicts
 from electra_tf.config.commands import InspectConfig
 from electra_tf.errors import UserError
@@ -18,14 +18,10 @@ LEGEND = "* called replaced: the probability is over 50 %"
 
 
 def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -> None:
-    """Prints the predictions and writes the page; raises the errors of `Inspector`."""
-    files.check_new(config.html, overwrite=config.overwrite)
-    if config.html:
-        # Checks for the extra `analysis` before the predictions.
-        from electra_tf.analysis import render
+    """Prints the predictions; raises the errors of `Inspector`."""
     inspector = Inspector(config.model, log)
-    answers: list[Verdicts | Fills] = []
-    for text in _texts(texts):
+    count = 0
+    for count, text in enumerate(texts or cli.lines_of(sys.stdin), 1):
         if config.fill:
             answer = inspector.fill(text, top=config.top)
         elif config.corrupt:
@@ -33,30 +29,14 @@ def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -
             answer = inspector.corrupt(text, **options)
         else:
             answer = inspector.verdicts(text)
-        answers.append(answer)
         if config.json:
             cli.say(json.dumps(record(answer), ensure_ascii=False))
         else:
-            cli.say("\n" * (len(answers) > 1) + shown(answer))
-    if not answers:
+            cli.say("\n" * (count > 1) + shown(answer))
+    if not count:
         raise UserError("no text: give it as an argument or on standard input.")
     if not (config.json or config.fill or config.corrupt):
         cli.say(f"\n{LEGEND}")
-    if config.html:
-        about = config.model + (f", seed {config.seed}" if config.corrupt else "")
-        page = render.page(answers=answers, title="ELECTRA inspection", about=about)
-        files.write_text(config.html, page)
-        log(f"wrote {config.html}")
-
-
-def _texts(given: Sequence[str]) -> Iterator[str]:
-    if given:
-        # Command-line arguments may not be valid UTF-8.
-        yield from (text.encode("utf-8", "replace").decode("utf-8") for text in given)
-        return
-    if sys.stdin.isatty():
-        cli.note("reading texts from standard input, one per line")
-    yield from cli.lines_of(sys.stdin)
 
 
 def shown(answer: Verdicts | Fills) -> str:

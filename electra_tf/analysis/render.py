@@ -1,4 +1,4 @@
-"""Renders sections and answers as HTML and figures."""
+"""Renders the sections of a report as HTML and figures."""
 
 import base64
 import dataclasses
@@ -14,20 +14,12 @@ from typing import Any, Literal
 import jinja2
 import matplotlib as mpl
 import matplotlib.axes
-import matplotlib.colors
 import matplotlib.figure
 import numpy as np
 import pandas as pd
 
 from electra_tf import cli
-from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.curves import PALETTE
-from electra_tf.runs.samples import VERDICTS
-
-# From P(replaced) 0 to 1; dark text is readable on all.
-_COLORS = matplotlib.colors.LinearSegmentedColormap.from_list(
-    "", ["#fff", "#f06e5a"]
-).with_extremes(bad="#fff")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,67 +64,24 @@ class Section:
         return images
 
 
-def page(
-    sections: Sequence[Section] = (),
-    answers: Sequence[Verdicts | Fills] = (),
-    *,
-    title: str,
-    about: str,
-) -> str:
-    """Renders a self-contained HTML document; escapes all texts.
-
-    Tokens are colored by P(replaced); above 50 % they are also bold and underlined.
-    """
+def page(sections: Sequence[Section], *, title: str, about: str) -> str:
+    """Renders a self-contained HTML document; escapes all texts."""
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=lambda x: cli.visible(x) if type(x) is str else x,
     )
-    environment.filters |= {
-        "cell": _cell,
-        "color": lambda probability: matplotlib.colors.to_hex(_COLORS(probability)),
-    }
+    environment.filters["cell"] = _cell
     source = Path(__file__).with_name("page.html.j2").read_text("utf-8")
-    return environment.from_string(source).render(
-        title=title,
-        about=about,
-        sections=sections,
-        answers=answers,
-        kinds={type(answer).__name__ for answer in answers},
-        corrupted=any(getattr(a, "original", None) is not None for a in answers),
-        tokens=_tokens,
-        verdicts=[verdict for verdict in VERDICTS.values() if verdict.mark.strip()],
-    )
+    template = environment.from_string(source)
+    return template.render(title=title, about=about, sections=sections)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
-
-
-def _tokens(answer: Verdicts) -> list[dict[str, Any]]:
-    originals = answer.original or answer.tokens
-    masked = answer.is_masked or [False] * len(answer.tokens)
-    columns = (answer.tokens, originals, answer.probabilities, masked)
-    cells = []
-    for token, original, probability, is_masked in zip(*columns, strict=True):
-        title = f"{token}: {probability:.1%} replaced"
-        mark = VERDICTS[token != original, probability > 0.5].mark.strip()
-        cells.append(
-            {
-                "token": token,
-                "text": token.removeprefix("##"),
-                "title": title + (f"; was {original}" if is_masked else ""),
-                "space": bool(cells) and not token.startswith("##"),
-                "original": original,
-                "probability": probability,
-                "masked": is_masked,
-                "mark": mark if answer.original else "",
-            }
-        )
-    return cells
 
 
 # Names in a table are plain text, not TeX.

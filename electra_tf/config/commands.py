@@ -3,9 +3,9 @@
 import dataclasses
 import os
 import re
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from electra_tf.config.fields import CASING, MAX_SEED, Group, field, list_field, require
+from electra_tf.config.fields import MAX_SEED, Group, field, list_field, require
 
 _FINE_TUNED = "Folder of a fine-tuning run, or a SavedModel."
 _PRETRAINED = "Folder of a pretraining run or of an import; or mini."
@@ -78,7 +78,7 @@ class InspectConfig(Group):
 
     Examples:
       python -m electra_tf inspect --model=runs/tiny "the chef ate the meal"
-      python -m electra_tf inspect --model=runs/tiny --html=out.html < lines.txt
+      python -m electra_tf inspect --model=runs/tiny < lines.txt
       python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
 
@@ -97,8 +97,6 @@ class InspectConfig(Group):
     )
     seed: int = field("Seed of samples.", 0, min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field("Tokens per mask.", 5, min=1, only_with="fill")
-    html: str | None = field("Also write this HTML page.")
-    overwrite: bool = field("Replace an existing file.", False)
     json: bool = field("Print one JSON object per text.", False)
 
 
@@ -123,9 +121,6 @@ class ScoreConfig(Group):
     weight times the model's score. Without --weight, the weight is tuned for the lowest
     word error rate, which is reported on lists held out from tuning.
     """
-
-    # Removed flags of earlier versions with their defaults.
-    REMOVED: ClassVar[dict[str, Any]] = dict.fromkeys((*CASING, "vocab_file"))
 
     model: str | None = field(_PRETRAINED, required=True)
     data: tuple[str, ...] = list_field(
