@@ -107,14 +107,11 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
     for axis in axes[len(panels) :]:
         axis.remove()
     if chart.series:
-        handles = {
-            label: handle
-            for axis in axes[: len(panels)]
-            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
+        # All panels have the same series.
+        handles, labels = axes[0].get_legend_handles_labels()
         # Below the panels, so that it does not cover points.
         look = {"ncols": 2 * columns, "fontsize": 9, "frameon": False}
-        made.legend(handles.values(), handles, loc="outside lower center", **look)
+        made.legend(handles, labels, loc="outside lower center", **look)
     return made
 
 
@@ -132,8 +129,6 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
         if chart.kind == "points":
             x = [names.index(str(value)) + 0.12 * number for value in x]
             style["linestyle"] = "none"
-        elif len(table) > 120:
-            style["marker"] = ""
         if "low" in part:
             # Rounding can put a bound on the wrong side of 0 or 1.
             below, above = part[chart.y] - part["low"], part["high"] - part[chart.y]

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
@@ -53,46 +56,35 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def probe(
-    states: np.ndarray,
-    targets: np.ndarray,
-    sentences: np.ndarray,
-    *,
-    is_detection: bool = False,
-    seed: int = 0,
+    states: np.ndarray, targets: np.ndarray, sentences: np.ndarray, seed: int = 0
 ) -> tuple[list[float], float]:
     """Trains a logistic regression per layer on half of the sentences.
 
     ``states`` are [L, N, D]; ``targets`` and ``sentences`` are classes and sentence
-    indices [N]. All layers share the regularization, chosen on a held-out tenth for
-    their mean. Raises UserError if all words have one class.
+    indices [N]. Raises UserError if all words have one class.
 
     Returns accuracies by layer on the other half and the majority baseline, or AUCs
-    of class 1 and 0.5 with ``is_detection``.
+    and 0.5 for bool ``targets``.
     """
-    classes, numbers = np.unique(targets, return_inverse=True)
     training = halves(sentences, seed)
-    if len(np.unique(numbers[training])) < 2:
+    fitted, gold = targets[training], targets[~training]
+    classes, counts = np.unique(fitted, return_counts=True)
+    if len(classes) < 2:
         raise UserError(
             "all words that train the probe have the same class, and a probe needs "
             "two: give more sentences."
         )
-    fitted, gold, loss = numbers[training], numbers[~training], frozen.LOSSES["tagging"]
-    count = len(classes)
-    own = states[:, training]
-    shift, scale = frozen.standardize(own)
-    held_out = (states[:, ~training] - shift) / scale
-    mean = own.mean(0, keepdims=True)
-    strength = frozen.choose_strength(mean, fitted, sentences[training], count, loss)
     scores = []
-    for layer, rest in zip(own, held_out, strict=True):
-        model = frozen.fit(layer[np.newaxis], fitted, count, loss, strength=strength)
-        logits = model(rest[np.newaxis])
-        if is_detection:
-            scores.append(roc_auc(gold == 1, logits[:, 1] - logits[:, 0]))
+    for layer in states:
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        model.fit(layer[training], fitted)
+        if targets.dtype == bool:
+            scores.append(roc_auc(gold, model.decision_function(layer[~training])))
         else:
-            scores.append(float((logits.argmax(1) == gold).mean()))
-    majority = np.bincount(fitted, minlength=count).argmax()
-    return scores, 0.5 if is_detection else float((gold == majority).mean())
+            scores.append(model.score(layer[~training], gold))
+    if targets.dtype == bool:
+        return scores, 0.5
+    return scores, float((gold == classes[counts.argmax()]).mean())
 
 
 def section(subject: Subject) -> Section:
@@ -124,10 +116,10 @@ def section(subject: Subject) -> Section:
     at_drawn, corrupted = _common(corrupted)
     layers, best = [], []
     for name, own in clean.items():
-        data = (corrupted[name], is_replaced[at_drawn], owner[at_drawn])
+        drawn_states, is_new = corrupted[name], is_replaced[at_drawn]
         results = {
-            "tag": probe(own, tags[at], owner[at], seed=seed),
-            "replaced": probe(*data, is_detection=True, seed=seed),
+            "tag": probe(own, tags[at], owner[at], seed),
+            "replaced": probe(drawn_states, is_new, owner[at_drawn], seed),
         }
         for kind, (scores, baseline) in results.items():
             layers += [(name, kind, layer, score) for layer, score in enumerate(scores)]

@@ -10,7 +10,6 @@ from electra_tf.analysis import Inspector, errors
 from electra_tf.analysis.errors import Marked
 from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import read_tagged
-from electra_tf.errors import UserError
 from electra_tf.runs.scores import token_scores
 from tests import tiny_run
 from tests.tasks.common import TOKENS
@@ -205,9 +204,8 @@ def test_tagged_files(tmp_path):
         ("x.conllu", conllu, "AUX"),
         ("X.CONLLU.XZ", lzma.compress(conllu), "AUX"),
         ("x.txt", b"Is VBZ B-VP\n", "VBZ"),
+        ("x.tsv", b"Is\tVBZ\n", "VBZ"),
     ):
         (tmp_path / name).write_bytes(text)
         (sentence,) = read_tagged(str(tmp_path / name))
         assert (sentence.words, sentence.tags) == (("Is",), (tag,))
-    with pytest.raises(UserError, match=r"x\.tsv: --tagged takes CoNLL-U"):
-        read_tagged("x.tsv")

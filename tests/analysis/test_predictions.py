@@ -94,16 +94,12 @@ def test_a_run_has_its_own_text(tmp_path):
     # Held-out records without training records beside them.
     write_shard(tmp_path / "b" / "held" / "eval-0.tfrecord", [[2, 7, 3]])
     write_shard(tmp_path / "b" / "train" / "train-0.tfrecord", [[2, 9, 3]])
-    for records in ("b/*/*.tfrecord", "b/held"):
-        assert own_text(records=records)[1] == [[2, 7, 3]]
+    assert own_text(records="b/*/*.tfrecord")[1] == [[2, 7, 3]]
     # Records of another vocabulary, such as at a relative path, are not read.
-    shard = write_shard(tmp_path / "c" / "eval-0.tfrecord", [[2, 7, 3]])
+    shard = write_shard(tmp_path / "c" / "train-0.tfrecord", [[2, 7, 3]])
     vocabulary = Vocabulary(tuple(TOKENS[:-1]))
     save_manifest(tmp_path / "c", vocabulary, [shard], max_seq_length=8)
     assert "a small sample" in own_text(records="c")[0].about
-    # Remote records are not read.
-    saved = tiny_run.save(folder, records=["ftp://localhost:9/records"])
-    assert "a small sample" in read_text(Inspector(saved, pytest.fail), (), 10).about
 
 
 def test_text_that_is_none(inspector, tmp_path):

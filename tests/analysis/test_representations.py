@@ -68,9 +68,7 @@ def test_probes_are_logistic_regressions():
     assert scores[1] > scores[0] + 0.1
     most = np.bincount(targets[training]).argmax()
     assert baseline == (targets[~training] == most).mean()
-    binary, baseline = representations.probe(
-        states, targets == 2, sentences, is_detection=True
-    )
+    binary, baseline = representations.probe(states, targets == 2, sentences)
     assert baseline == 0.5
     assert 1 > binary[1] > binary[0] > 0.4
     with pytest.raises(ValueError, match="a probe needs two: give more"):
