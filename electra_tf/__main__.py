@@ -63,7 +63,7 @@ COMMANDS = {
         "electra_tf.data.building:main",
     ),
     "doctor": Command(
-        "Checks a checkpoint or a config for known problems",
+        "Checks a checkpoint for known problems",
         f"{_CONFIG}.commands:DoctorConfig",
         "electra_tf.doctor:main",
     ),

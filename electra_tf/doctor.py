@@ -1,10 +1,9 @@
-"""The command `doctor`: checks of a checkpoint or config for known problems.
+"""The command `doctor`: checks of a checkpoint for known problems.
 
 A check takes a `Subject` and yields findings, none if it does not apply.
 """
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import json
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import absl.flags
 import numpy as np
 
 from electra_tf import cli
@@ -48,15 +46,15 @@ _problem = functools.partial(Finding, PROBLEM)
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A checkpoint, or a config, which has only flags."""
+    """A checkpoint."""
 
-    model: Imported | None = None
+    model: Imported | None
     # Networks by role, also of a pair that `interop` refuses to join.
-    towers: Mapping[str, Tower] = dataclasses.field(default_factory=dict)
-    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    metrics: tuple[Mapping[str, Any], ...] = ()
-    error: str = ""  # Why reading failed.
-    vocabulary_sha256: str | None = None  # Of training.
+    towers: Mapping[str, Tower]
+    flags: Mapping[str, Any]  # Of a run or an import of this library.
+    metrics: tuple[Mapping[str, Any], ...]
+    error: str  # Why reading failed.
+    vocabulary_sha256: str | None  # Of training.
 
     @property
     def config(self) -> PretrainConfig | None:
@@ -112,15 +110,6 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
     )
 
 
-def read_flagfile(path: str) -> Subject:
-    """Parses a flagfile such as configs/small.cfg; UserError if a flag is invalid."""
-    try:
-        config = cli.parse(PretrainConfig, [f"--flagfile={path}"])
-    except (absl.flags.Error, ValueError) as error:
-        raise UserError(f"{path}: {error}") from error
-    return Subject(flags=fields.to_flat(config))
-
-
 def files(subject: Subject) -> Iterator[Finding]:
     """Checks for missing, damaged or unsupported files, heads and the generator."""
     flags, towers = subject.flags, subject.towers
@@ -153,18 +142,12 @@ def files(subject: Subject) -> Iterator[Finding]:
 def generator_size(subject: Subject) -> Iterator[Finding]:
     """Checks the ratio of the generator's size to the discriminator's."""
     config, towers = subject.config, subject.towers
-    if config is None:
-        # The rule depends on flags that this version refuses.
+    # The rule depends on flags, which this version may refuse.
+    if config is None or not {"generator", "discriminator"} <= towers.keys():
         return
-    if {"generator", "discriminator"} <= towers.keys():
-        ours, theirs = towers["generator"].sizes, towers["discriminator"].sizes
-        width = ours.hidden_size / theirs.hidden_size
-        depth = ours.num_layers / theirs.num_layers
-    elif not subject.model and not subject.error and config.has_generator_network:
-        width = config.generator.generator_hidden_size
-        depth = config.generator.generator_layers
-    else:
-        return
+    ours, theirs = towers["generator"].sizes, towers["discriminator"].sizes
+    width = ours.hidden_size / theirs.hidden_size
+    depth = ours.num_layers / theirs.num_layers
     message = validation.warnings(config, (width, depth)).get("generator_hidden_size")
     if message:
         more = (
@@ -309,9 +292,7 @@ def training(subject: Subject) -> Iterator[Finding]:
     messages: list[str] = []
     config = subject.config
     rate = config.sampled_rate if config else subject.flags.get("mask_rate", 0.15)
-    # A rule needs several metrics, which a damaged row lacks.
-    with contextlib.suppress(KeyError):
-        HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
+    HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
     auc = known.get("replaceable_auc", known.get("discriminator_auc", 1.0))
     for message in messages:
         yield Finding(PROBLEM if auc < 0.55 else WARNING, *message.split(". ", 1))
@@ -344,11 +325,7 @@ def examine(subject: Subject) -> list[Finding]:
 
 def main(config: DoctorConfig) -> int:
     """Prints the findings; returns 1 if there is a problem, else 0."""
-    if config.flagfile:
-        subject = read_flagfile(config.flagfile)
-    else:
-        subject = read(config.model, config.generator)
-    findings = examine(subject)
+    findings = examine(read(config.model, config.generator))
     if config.json:
         for finding in findings:
             cli.say(json.dumps({"trap": finding.trap, **vars(finding)}))

@@ -186,6 +186,7 @@ GONE = {
     "predict": {"--jsonl"},
     "inspect": {"--temperature", "--vocab_file", "--lower_case", "--strip_accents"}
     | {"--html", "--overwrite"},
+    "doctor": {"--flagfile"},
     "compare": {"--budget_flops", "--checkpoints", "--keep"},
     "convert": {"--generator_num_heads"},
 }

@@ -297,11 +297,10 @@ class ConvertConfig(Group):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorConfig(Group):
-    """Checks a checkpoint or a config for known problems and suggests remedies.
+    """Checks a checkpoint for known problems and suggests remedies.
 
     Examples:
       python -m electra_tf doctor --model=runs/tiny
-      python -m electra_tf doctor --flagfile=configs/small.cfg
       python -m electra_tf doctor --model=hf/discriminator --generator=hf/generator
 
     Does not modify files. Exit codes: 0 no problem (warnings do not count), 1 problem.
@@ -309,20 +308,13 @@ class DoctorConfig(Group):
 
     model: str | None = field(
         "The folder of a pretraining run or an import, a Hugging Face folder, a "
-        "checkpoint of Google's TensorFlow 1 code, or a keras-hub preset."
+        "checkpoint of Google's TensorFlow 1 code, or a keras-hub preset.",
+        required=True,
     )
-    flagfile: str | None = field("Pretraining config to examine.")
     generator: str | None = field(
-        "Folder of the generator, if the model has one network.", only_with="model"
+        "Folder of the generator, if the model has one network."
     )
     json: bool = field("One JSON object per line.", False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            (self.model is None) != (self.flagfile is None),
-            "give either --model or --flagfile.",
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
