@@ -7,7 +7,6 @@ renamed. A process that dies leaves the old file or the new one, never a partial
 import contextlib
 import errno
 import functools
-import glob
 import hashlib
 import json
 import math
@@ -50,9 +49,8 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
     The block may create a file or a folder; a folder replaces an existing folder. A
     process killed between the two renames leaves no folder: the next write beside it
     restores the old folder. The temporary name keeps the suffix, from which Keras and
-    matplotlib infer the format. If the block raises, `path` is unchanged. ``size`` is
-    the minimum free space in bytes. Raises OSError, which names `path`, if writing
-    fails, also for errors of other types that report a full disk.
+    matplotlib infer the format. ``size`` is the minimum free space in bytes. Raises
+    OSError, which names `path`, if writing fails.
     """
     path = Path(path)
     part = path.with_name(f".{path.stem}{_PART}{os.getpid()}-{_host()}{path.suffix}")
@@ -60,7 +58,7 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean(path.parent)
         if shutil.disk_usage(path.parent).free < size:
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         # A killed process may have had the same id, as in another container.
         remove(part)
         yield part
@@ -68,18 +66,16 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         _put(part, path)
         _sync(path.parent)
     except Exception as error:
-        is_full = any(message in str(error) for message in _FULL)
-        if not (is_full or isinstance(error, OSError)):
-            raise
-        code = errno.ENOSPC if is_full else error.errno
-        # A full disk is reported without a file name, or with a temporary one.
         named = getattr(error, "filename", None)
         if named and not Path(os.fsdecode(named)).is_relative_to(part):
             raise
-        if code is None:
-            raise OSError(f"{path}: {error}") from error
-        message = getattr(error, "strerror", None) or os.strerror(code)
-        raise OSError(code, message.split("\n")[0], str(path)) from error
+        if any(message in str(error) for message in _FULL):
+            code, text = errno.ENOSPC, os.strerror(errno.ENOSPC)
+        elif isinstance(error, OSError):
+            code, text = error.errno or errno.EIO, error.strerror or str(error)
+        else:
+            raise
+        raise OSError(code, text, str(path)) from error
     finally:
         # A failed cleanup must not mask the original error.
         with contextlib.suppress(OSError):
@@ -96,9 +92,9 @@ def _host() -> str:
 
 @functools.cache
 def _clean(folder: Path) -> None:
-    """Removes the leftovers of this host's processes, once per process and folder."""
+    """Removes leftovers, once per process and folder."""
     with contextlib.suppress(OSError):
-        remove_leftovers(folder, of_host=_host())
+        remove_leftovers(folder)
 
 
 def _put(part: Path, path: Path) -> None:
@@ -176,10 +172,8 @@ def parse_json(text: str, where: str, shape: Any = object) -> Any:
     """Parses untrusted JSON and checks its shape (see ``check_shape``)."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: {error}.") from error
-    except RecursionError as error:
-        raise UserError(f"{where}: it is nested too deep.") from error
     check_shape(value, shape, where)
     return value
 
@@ -193,12 +187,7 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
     that begins with ``where`` and names the location.
     """
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
-    if isinstance(shape, tuple) and shape[0] is None and len(shape) == 2:
-        # Names the location inside an optional value.
-        is_right = True
-        if value is not None:
-            check_shape(value, shape[1], where)
-    elif isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
+    if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
         is_right = any(fits(value, each) for each in inner or shape)
     elif isinstance(shape, Mapping):
         is_right = isinstance(value, dict)
@@ -381,23 +370,19 @@ def _acquire(lock: filelock.FileLock, owner: Path, log: Callable | None) -> None
         lock.acquire(-1)
 
 
-def remove_leftovers(
-    folder: AnyPath, of: str | None = None, *, of_host: str = ""
-) -> None:
+def remove_leftovers(folder: AnyPath, *, is_locked: bool = False) -> None:
     """Deletes the temporary files that killed processes left in a folder.
 
-    Restores a folder that was moved but not replaced. Keeps files of running processes.
-    Hold the folder's lock or pass ``of_host``: files of other hosts count as leftovers.
-    ``of`` restricts it to one output.
+    Restores a folder that was moved but not replaced. Keeps files of running processes,
+    and of other hosts unless the folder ``is_locked``.
     """
-    stem = "*" if of is None else glob.escape(Path(of).stem)
     # In reverse order a moved folder (.old) comes before its replacement.
-    for path in sorted(Path(folder).glob(f".{stem}{_PART}*"), reverse=True):
+    for path in sorted(Path(folder).glob(f".*{_PART}*"), reverse=True):
         match = _NAME.fullmatch(path.name)
-        name = match and match["stem"] + match["suffix"]
-        is_meant = match and of in (None, name) and of_host in ("", match["host"])
-        if is_meant and not _runs(int(match["process"])):
-            target = path.with_name(name)
+        if not (match and (is_locked or match["host"] == _host())):
+            continue
+        if not _runs(int(match["process"])):
+            target = path.with_name(match["stem"] + match["suffix"])
             if match["old"] and not target.exists():
                 os.replace(path, target)
             else:

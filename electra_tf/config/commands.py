@@ -17,8 +17,6 @@ class PredictConfig(Group):
 
     Examples:
       python -m electra_tf predict --model=runs/cola "The book was written by John."
-      python -m electra_tf predict --model=runs/rte "It rained." --text_pair="It was."
-      python -m electra_tf predict --model=runs/cola < lines.txt
       python -m electra_tf predict --model=runs/squad2 --context="It rained." "Why?"
       python -m electra_tf predict --model=runs/topics --input=mails.csv --text=body \
           --output=answered.csv
@@ -48,7 +46,6 @@ class EvaluateConfig(Group):
     r"""Scores a fine-tuned model on labeled data.
 
     Examples:
-      python -m electra_tf evaluate --model=runs/topics --input=more.csv
       python -m electra_tf evaluate --model=runs/topics --input=dev.csv --text=body \
           --label=topic
       python -m electra_tf evaluate --model=runs/ner --input=test.conll
@@ -78,7 +75,6 @@ class InspectConfig(Group):
 
     Examples:
       python -m electra_tf inspect --model=runs/tiny "the chef ate the meal"
-      python -m electra_tf inspect --model=runs/tiny < lines.txt
       python -m electra_tf inspect --model=runs/tiny --corrupt "the chef ate a meal"
       python -m electra_tf inspect --model=runs/tiny --fill "the chef [MASK] the meal"
 
@@ -218,19 +214,8 @@ class ConvertConfig(Group):
     r"""Converts weights from and to other libraries.
 
     Examples:
-      # Import a local folder, a checkpoint, or owner/name on the Hugging Face hub.
-      python -m electra_tf convert --from=electra_small/ --to=imported
       python -m electra_tf convert --from=disc_dir --generator=gen_dir --to=imported
-
-      # Export for transformers (or TensorFlow 1, or keras-hub).
       python -m electra_tf convert --from=runs/mine --to=hf_dir --format=hugging_face
-
-      # Export a fine-tuned model as ElectraForSequenceClassification, and import it.
-      python -m electra_tf convert --from=runs/cola --to=hf_cola --format=hugging_face
-      python -m electra_tf convert --from=hf_cola --to=runs/cola_again
-
-      # Store float16 weights, half the size; every command reads them.
-      python -m electra_tf convert --from=runs/mine --to=small --float16
 
     Model sizes are inferred from the weights. A variable that is missing, unknown or of
     another shape is an error.
@@ -322,10 +307,6 @@ class CompareConfig(Group):
     r"""Pretrains systems at equal FLOPs, probes their encoders, and tests differences.
 
     Examples:
-      # Print steps, FLOPs and parameters of each system without training.
-      python -m electra_tf compare --flagfile=configs/compare/table5.cfg --dry_run \
-          --data_root=data --pretrain=--corpus=data/text.txt
-
       # The paper's Table 5 on your text, two runs at a time.
       python -m electra_tf compare --flagfile=configs/compare/table5.cfg --workers=2 \
           --data_root=data --pretrain=--corpus=data/text.txt
