@@ -122,7 +122,8 @@ def read_tagged(path: str) -> list[Sentence]:
     """Reads CoNLL-U with UPOS tags, or columns 0 and 1."""
     is_conllu = paths.suffix(path) == ".conllu"
     word, tag = ("FORM", "UPOS") if is_conllu else ("0", "1")
-    return SentenceSource({}, word_column=word, tag_column=tag).columns(path)
+    source = SentenceSource(files={}, word_column=word, tag_column=tag)
+    return source.columns(path)
 
 
 class Subject:
