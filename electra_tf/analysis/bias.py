@@ -122,6 +122,6 @@ def section(subject: Subject) -> Section:
         f"{', '.join(follows) or 'undefined'}."
     )
     name = "P(replaced), false alarms, detection and generator by class of token"
-    charts = (Chart(name, "group", "rate", "trait", "measure", "points"),)
+    charts = (Chart(name, "group", "rate", "trait", "measure"),)
     title = "Which classes of tokens does it suspect?"
     return Section(title, sentence, {name: pd.concat(tables)}, charts)

@@ -272,5 +272,5 @@ def section(subject: Subject) -> Section:
         "Detection of wrong words": pd.DataFrame(table),
         "Share called wrong by the discriminator, by kind of error": pd.concat(kinds),
     }
-    chart = Chart([*tables][1], "group", "rate", "data", kind="points")
+    chart = Chart([*tables][1], "group", "rate", "data")
     return Section("Does it find real errors?", " ".join(sentences), tables, (chart,))

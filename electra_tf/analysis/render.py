@@ -3,13 +3,10 @@
 import base64
 import dataclasses
 import io
-import itertools
 import json
-import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jinja2
 import matplotlib as mpl
@@ -31,9 +28,7 @@ class Chart:
     y: str
     panel: str = ""  # Column with a panel per value.
     series: str = ""  # Column with a series per value.
-    # "points" are shares by categorical x.
-    kind: Literal["line", "points", "heat"] = "line"
-    color: str = ""  # Column with the values of a heat map.
+    color: str = ""  # Column with the values, for a heat map.
     diagonal: bool = False  # Whether to draw x = y.
 
 
@@ -87,55 +82,39 @@ def _cell(value: Any) -> str:
 # Names in a table are plain text, not TeX.
 @mpl.rc_context({"text.parse_math": False})
 def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
-    """Draws a chart; its title is the caption of the table."""
+    """Draws a chart with one panel per row; its title is the caption of the table."""
     panels = [*table.groupby(chart.panel, sort=False)] if chart.panel else [("", table)]
-    # More columns would make the text smaller than the page's.
-    columns = min(2, len(panels))
-    lines = math.ceil(len(panels) / columns)
-    size = (4.9 * columns, 3.6 * lines + 0.6)
-    made = matplotlib.figure.Figure(figsize=size, layout="constrained")
-    title = textwrap.fill(chart.table, 45 * columns)
-    made.suptitle(title, fontsize=11, fontweight="bold")
-    axes = np.ravel(made.subplots(lines, columns, squeeze=False))
-    for axis, (name, part) in zip(axes, panels, strict=False):
-        (_heat if chart.kind == "heat" else _series)(axis, part, chart)
-        axis.set_title(textwrap.fill(str(name), 50), loc="left", fontsize=10.5)
-        is_share = chart.kind == "points"
-        axis.set_xlabel("" if is_share else chart.x)
-        axis.set_ylabel("share" if is_share else chart.y)
-        axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[len(panels) :]:
-        axis.remove()
-    if chart.series:
-        # All panels have the same series.
-        handles, labels = axes[0].get_legend_handles_labels()
-        # Below the panels, so that it does not cover points.
-        look = {"ncols": 2 * columns, "fontsize": 9, "frameon": False}
-        made.legend(handles, labels, loc="outside lower center", **look)
+    made = matplotlib.figure.Figure((9, 3.6 * len(panels) + 0.6), layout="constrained")
+    made.suptitle(chart.table, fontsize=11, fontweight="bold", wrap=True)
+    axes = made.subplots(len(panels), squeeze=False)[:, 0]
+    for axis, (name, part) in zip(axes, panels, strict=True):
+        axis.set(title=str(name), xlabel=chart.x, ylabel=chart.y)
+        if chart.color:
+            _heat(axis, part, chart)
+        else:
+            _series(axis, part, chart)
     return made
 
 
 def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
     parts = table.groupby(chart.series, sort=False) if chart.series else [("", table)]
-    names = list(dict.fromkeys(table[chart.x].astype(str)))
-    if chart.kind == "points":
-        axis.set_xticks(range(len(names)), names, rotation=35, ha="right")
-    elif pd.api.types.is_integer_dtype(table[chart.x]):
-        axis.xaxis.get_major_locator().set_params(integer=True)
-    looks = zip(parts, itertools.cycle(PALETTE), strict=False)
-    for number, ((name, part), color) in enumerate(looks):
-        style: dict[str, Any] = {"label": str(name), "markersize": 4, "marker": "o"}
-        x = part[chart.x]
-        if chart.kind == "points":
-            x = [names.index(str(value)) + 0.12 * number for value in x]
-            style["linestyle"] = "none"
+    axis.set_prop_cycle(color=PALETTE)
+    style = {"marker": "o", "markersize": 4, "elinewidth": 0.7}
+    if not pd.api.types.is_numeric_dtype(table[chart.x]):
+        # Matplotlib spaces names evenly.
+        style["linestyle"] = "none"
+        axis.tick_params("x", rotation=35)
+    for name, part in parts:
+        errors = None
         if "low" in part:
             # Rounding can put a bound on the wrong side of 0 or 1.
             below, above = part[chart.y] - part["low"], part["high"] - part[chart.y]
-            style["yerr"] = np.maximum([below, above], 0)
-        axis.errorbar(x, part[chart.y], **style, color=color, elinewidth=0.7)
+            errors = np.maximum([below, above], 0)
+        axis.errorbar(part[chart.x], part[chart.y], errors, label=str(name), **style)
     if chart.diagonal:
         axis.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+    if chart.series:
+        axis.legend(fontsize=9, frameon=False)
     axis.grid(alpha=0.25, linewidth=0.6)
 
 
@@ -143,5 +122,3 @@ def _heat(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None
     square = table.pivot(index=chart.y, columns=chart.x, values=chart.color)
     image = axis.imshow(square, cmap="viridis", origin="lower", aspect="auto")
     axis.figure.colorbar(image, ax=axis, label=chart.color)
-    axis.set_xticks(range(len(square.columns)), square.columns)
-    axis.set_yticks(range(len(square.index)), square.index)

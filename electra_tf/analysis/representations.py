@@ -135,7 +135,7 @@ def section(subject: Subject) -> Section:
     tables = {by_layer: pd.DataFrame(layers, columns=columns), cka: _cka(clean)}
     charts = (
         Chart(by_layer, "layer", "score", "probe", "encoder"),
-        Chart(cka, "layer", "other layer", "encoders", kind="heat", color="CKA"),
+        Chart(cka, "layer", "other layer", "encoders", color="CKA"),
     )
     return Section("How do its layers differ?", sentence, tables, charts)
 
