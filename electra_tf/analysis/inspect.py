@@ -40,9 +40,7 @@ def main(config: InspectConfig, texts: Sequence[str], log: cli.Log = cli.note) -
 
 
 def shown(answer: Verdicts | Fills) -> str:
-    """Formats an answer for a terminal, without control characters."""
-    values = {name: _visible(value) for name, value in vars(answer).items()}
-    answer = type(answer)(**values)
+    """Formats an answer for a terminal."""
     if isinstance(answer, Fills):
         return _fills(answer)
     width = shutil.get_terminal_size((100, 24)).columns - _INDENT
@@ -57,12 +55,6 @@ def shown(answer: Verdicts | Fills) -> str:
         is_masked=answer.is_masked,
         width=width,
     )
-
-
-def _visible(value: Any) -> Any:
-    if isinstance(value, str):
-        return cli.visible(value)
-    return tuple(map(_visible, value)) if isinstance(value, tuple) else value
 
 
 def _fills(answer: Fills) -> str:

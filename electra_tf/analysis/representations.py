@@ -1,13 +1,10 @@
-"""Comparison of encoder layers: CKA and linear probes.
+"""Comparison of an encoder's layers: CKA and linear probes.
 
-Words are represented by their first pieces, so encoders with different vocabularies are
-comparable. Letters: L layers (including the input of the first block), N words, D
-hidden size.
+Words are represented by their first pieces. Letters: L layers (including the input of
+the first block), N words, D hidden size.
 """
 
-import functools
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -88,74 +85,49 @@ def probe(
 
 
 def section(subject: Subject) -> Section:
-    """Reports layers and probes of all encoders on the tagged text."""
-    config, seed, tagged = subject.config, subject.config.seed, subject.tagged
+    """Reports layers and probes of the encoder on the tagged text."""
+    config, inspector, tagged = subject.config, subject.inspector, subject.tagged
     sentences = [sentence.words for sentence in tagged]
     words = np.array([word for each in sentences for word in each], object)
     tags = np.array([tag for sentence in tagged for tag in sentence.tags])
     lengths = [len(each) for each in sentences]
     owner = np.repeat(np.arange(len(tagged)), lengths)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(config.seed)
     is_drawn = rng.random(len(words)) < _REPLACED_SHARE
     drawn = np.where(is_drawn, rng.permutation(words), words)
     pairs = zip(drawn, words, strict=True)
     is_replaced = np.array([new.lower() != old.lower() for new, old in pairs])
     drawn_sentences = [tuple(x) for x in np.split(drawn, np.cumsum(lengths[:-1]))]
-    inspectors = {config.model: subject.inspector}
-    inspectors |= {folder: Inspector(folder, subject.log) for folder in config.encoders}
-    clean, corrupted = {}, {}
-    for name, inspector in inspectors.items():
-        encoder = inspector.home.load("encoder", TextEncoder)
-        inspector.home.check_vocabulary("encoder", encoder)
-        clean[name], corrupted[name] = (
-            read_words(encoder, inspector, each, config.batch_size)
-            for each in (sentences, drawn_sentences)
-        )
-        subject.log(f"read {name}")
-    at, clean = _common(clean)
-    at_drawn, corrupted = _common(corrupted)
+    encoder = inspector.home.load("encoder", TextEncoder)
+    inspector.home.check_vocabulary("encoder", encoder)
     layers, best = [], []
-    for name, own in clean.items():
-        drawn_states, is_new = corrupted[name], is_replaced[at_drawn]
-        results = {
-            "tag": probe(own, tags[at], owner[at], seed),
-            "replaced": probe(drawn_states, is_new, owner[at_drawn], seed),
-        }
-        for kind, (scores, baseline) in results.items():
-            layers += [(name, kind, layer, score) for layer, score in enumerate(scores)]
-            best.append(
-                f"{name}, probe {kind}: {max(scores):.3f} at layer "
-                f"{int(np.argmax(scores))} (majority baseline {baseline:.3f})"
-            )
-        subject.log(f"probed {name}")
+    for kind, texts, targets in (
+        ("replaced", drawn_sentences, is_replaced),
+        ("tag", sentences, tags),
+    ):
+        states, at = read_words(encoder, inspector, texts, config.batch_size)
+        scores, baseline = probe(states, targets[at], owner[at], config.seed)
+        layers += [(kind, layer, score) for layer, score in enumerate(scores)]
+        best.append(
+            f"Probe {kind}: {max(scores):.3f} at layer {int(np.argmax(scores))} "
+            f"(majority baseline {baseline:.3f})."
+        )
+        subject.log(f"probed {kind}")
+    # The states of the unchanged sentences.
+    cka = [
+        (first, second, linear_cka(ours, theirs))
+        for first, ours in enumerate(states)
+        for second, theirs in enumerate(states)
+    ]
     names = ", ".join(Path(path).name for path in config.tagged) or "the sample"
-    sentence = f"{len(at):,} words of {names}. {'; '.join(best)}."
-    columns = ["encoder", "probe", "layer", "score"]
-    by_layer, cka = "Probe scores by layer", "Linear CKA of layers"
-    tables = {by_layer: pd.DataFrame(layers, columns=columns), cka: _cka(clean)}
+    sentence = f"{len(at):,} words of {names}. {' '.join(best)}"
+    by_layer, similarity = "Probe scores by layer", "Linear CKA of layers"
+    tables = {
+        by_layer: pd.DataFrame(layers, columns=["probe", "layer", "score"]),
+        similarity: pd.DataFrame(cka, columns=["layer", "other layer", "CKA"]),
+    }
     charts = (
-        Chart(by_layer, "layer", "score", "probe", "encoder"),
-        Chart(cka, "layer", "other layer", "encoders", color="CKA"),
+        Chart(by_layer, "layer", "score", series="probe"),
+        Chart(similarity, "layer", "other layer", color="CKA"),
     )
     return Section("How do its layers differ?", sentence, tables, charts)
-
-
-def _common(
-    states: Mapping[str, tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns the indices of words that all encoders read, and their states."""
-    numbers = functools.reduce(np.intersect1d, (own for _, own in states.values()))
-    kept = {
-        name: values[:, np.isin(own, numbers)] for name, (values, own) in states.items()
-    }
-    return numbers, kept
-
-
-def _cka(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    rows = []
-    for one, other in itertools.combinations_with_replacement(clean, 2):
-        pair = one if one == other else f"{one} and {other}"
-        for first, ours in enumerate(clean[one]):
-            for second, theirs in enumerate(clean[other]):
-                rows.append((pair, first, second, linear_cka(ours, theirs)))
-    return pd.DataFrame(rows, columns=["encoders", "layer", "other layer", "CKA"])

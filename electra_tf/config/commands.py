@@ -175,8 +175,8 @@ class AnalyzeConfig(Group):
     errors: detection of wrong words in --errors.
     bias: P(replaced) of original tokens in --tagged by part of speech, frequency and
     piece, with the generator's accuracy.
-    representations: layers and linear probes on --tagged, also of --encoders. It is
-    the only part that supports masked LMs and Electric.
+    representations: layers and linear probes on --tagged. It is the only part that
+    supports masked LMs and Electric.
     """
 
     model: str | None = field(_PRETRAINED, required=True)
@@ -196,7 +196,6 @@ class AnalyzeConfig(Group):
     tagged: tuple[str, ...] = list_field(
         "Sentences with parts of speech: CoNLL-U, or columns of words and tags."
     )
-    encoders: tuple[str, ...] = list_field("Folders of further encoders to compare.")
     sentences: int = field("Maximum sentences per file.", 300, min=4)
     seed: int = field("Seed of corruptions and splits.", 0, min=0, max=MAX_SEED)
     batch_size: int = field("Rows per batch.", 32, min=1)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from electra_tf import cli
 from electra_tf.__main__ import main as command
 from electra_tf.analysis import Fills, Verdicts, inspect
 
@@ -18,14 +19,15 @@ HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\u202e\r"
 HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u202e\u000d"
 
 
-def test_tokens_cannot_reach_the_terminal():
+def test_tokens_cannot_reach_the_terminal(capsys):
     tokens = ("[CLS]", HOSTILE)
     for result in (
         Fills(HOSTILE, tokens, "[MASK]", (((HOSTILE, 0.5), ("b", 0.1)),)),
         Verdicts(HOSTILE, tokens, (0.1, 0.9)),
         Verdicts(HOSTILE, tokens, (0.1, 0.9), tokens, (False, True)),
     ):
-        text = inspect.shown(result)
+        cli.say(inspect.shown(result))
+        text = capsys.readouterr().out
         assert HARMLESS in text
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
         assert inspect.record(result)["tokens"][1] == HOSTILE
