@@ -5,7 +5,6 @@ Letters: N words of all sentences.
 
 import collections
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.cli import Log
 from electra_tf.data import paths
 from electra_tf.errors import UserError
-from electra_tf.runs.minimal_pairs import read_pairs
 from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.metrics import bootstrap
 from electra_tf.tasks.sentences import SentenceSource
@@ -130,28 +128,13 @@ def evaluate(
 
 
 def read_marked(path: str, log: Log) -> list[Marked]:
-    """Reads M2 (``.m2``), columns, or BLiMP's minimal pairs (``.jsonl``, or a folder).
+    """Reads M2 (``.m2``), or columns.
 
     For a missing word, the word after the gap is marked, or the last word of the
-    sentence (as in Rei and Yannakoudakis, 2016). In minimal pairs, the differing words
-    of the bad sentence are marked with the paradigm. Raises UserError if a line is
+    sentence (as in Rei and Yannakoudakis, 2016). Raises UserError if a line is
     malformed or words are missing.
     """
-    if paths.suffix(path) == ".jsonl" or Path(path).is_dir():
-        sentences = []
-        for pair in read_pairs([path], flag="errors"):
-            words = pair.bad.split()
-            matcher = difflib.SequenceMatcher(None, words, pair.good.split(), False)
-            edits = [
-                (first, last, pair.paradigm)
-                for kind, first, last, _, _ in matcher.get_opcodes()
-                if kind != "equal"
-            ]
-            sentences.append(Marked(tuple(words), tuple(_marks(len(words), edits))))
-    elif paths.suffix(path) == ".m2":
-        sentences = _m2(path, log)
-    else:
-        sentences = _columns(path)
+    sentences = _m2(path, log) if paths.suffix(path) == ".m2" else _columns(path)
     if not any(sentence.words for sentence in sentences):
         raise UserError(f"{path} has no words.")
     return sentences
