@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from electra_tf.analysis.predictions import corruptions, predict
+from electra_tf.analysis.predictions import own_or_unigram, predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import frequency_bins, rates
 from electra_tf.analysis.subject import Subject, word_pieces
@@ -99,7 +99,7 @@ def section(subject: Subject) -> Section:
     found = row_scores("detection", detector, vocabulary, rows, **shared)
     # The scores are log P(original).
     suspicion = -np.expm1(np.concatenate(found))
-    kind, generator = next(iter(corruptions(inspector, subject.text.counts).items()))
+    kind, generator = own_or_unigram(inspector, subject.text.counts)
     # Masks depend on the number of a row.
     corrupted = predict(
         inspector, rows * _PASSES, generator, seed=config.seed, name=kind, **shared

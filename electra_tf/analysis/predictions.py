@@ -22,14 +22,13 @@ from electra_tf.tasks.base import Ragged
 _STEP = 32
 
 
-def corruptions(inspector: Inspector, counts: np.ndarray) -> dict[str, keras.Model]:
-    """Returns generators: own (if any), unigram (by ``counts`` [V]) and uniform."""
-    unigram, uniform = (UnigramGenerator(len(inspector.vocabulary)) for _ in range(2))
-    unigram.set_counts(counts)
-    own = {}
+def own_or_unigram(inspector: Inspector, counts: np.ndarray) -> tuple[str, keras.Model]:
+    """Returns the model's generator, or one by token ``counts`` [V], and its name."""
     if inspector.home.has_model("generator"):
-        own["own generator"] = inspector.generator
-    return {**own, "unigram": unigram, "uniform": uniform}
+        return "own generator", inspector.generator
+    unigram = UnigramGenerator(len(inspector.vocabulary))
+    unigram.set_counts(counts)
+    return "unigram", unigram
 
 
 def predict(

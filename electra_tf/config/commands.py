@@ -171,7 +171,7 @@ class AnalyzeConfig(Group):
     skipped with a note. Needs the extra `analysis`.
 
     calibration: P(replaced) against the fraction of replaced tokens, on text corrupted
-    by its own, a unigram and a uniform generator.
+    by its own generator, or else by token frequency.
     errors: detection of wrong words in --errors.
     bias: P(replaced) of original tokens in --tagged by part of speech, frequency and
     piece, with the generator's accuracy.
