@@ -34,7 +34,7 @@ COMMANDS = {
     "inspect": Command(
         "Shows a pretrained model's predictions on a text",
         f"{_CONFIG}.commands:InspectConfig",
-        "electra_tf.analysis.inspect:main",
+        "electra_tf.analysis.inspector:main",
         _TEXTS,
     ),
     "analyze": Command(

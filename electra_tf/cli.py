@@ -209,12 +209,6 @@ def _parse(
             raise UserError(f"{escaped} is not UTF-8 text: rename or correct it.")
     try:
         rest = values(["", *given])[1:]
-    except flags.UnrecognizedFlagError as error:
-        removed = getattr(config_class, "REMOVED", {})
-        name = error.flagname
-        if name not in removed and name.removeprefix("no") not in removed:
-            raise
-        raise UserError(f"--{name} is no longer a flag: leave it out.") from error
     except ValueError as error:
         # Absl's error for --noNAME=VALUE.
         raise UserError(f"{error}: write --NAME=VALUE or --noNAME.") from error

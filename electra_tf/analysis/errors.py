@@ -6,6 +6,7 @@ Letters: N words of all sentences.
 import collections
 import dataclasses
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mode
@@ -31,6 +32,7 @@ DISCRIMINATOR = "discriminator"
 RIGHT = ""
 # (first word, word after the last, kind of error)
 _Edit = tuple[int, int, str]
+_M2_EDIT = re.compile(r"A (-?\d+) (-?\d+)\|{3}(.*?)\|{3}.*\|{3}.*\|{3}.*\|{3}(.*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +148,25 @@ def _m2(path: str, log: Log) -> list[Marked]:
     As in the M2 scorer, an annotator without edits in a sentence marks no word there.
     Skips and logs sentences with an edit beyond their last word.
     """
-    blocks, sentences = _m2_blocks(path), []
+    # Words of each sentence, and its edits by annotator.
+    blocks: list[tuple[tuple[str, ...], dict[str, list[_Edit]]]] = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        edit = _M2_EDIT.fullmatch(line.rstrip())
+        if line.startswith("S "):
+            words = line.removesuffix("\r").removeprefix("S ")
+            blocks.append((tuple(words.split(" ")), collections.defaultdict(list)))
+        elif edit and blocks:
+            first, last, kind, annotator = edit.groups()
+            own = blocks[-1][1][annotator]
+            if kind != "noop" and int(first) >= 0:
+                own.append((int(first), int(last), kind or "error"))
+        elif line.strip():
+            raise UserError(
+                f"{path}, line {number} must be 'S WORDS', or after it 'A FIRST LAST|||"
+                "KIND|||CORRECTION|||REQUIRED|||COMMENT|||ANNOTATOR', got "
+                f"{line[:40]!r}."
+            )
+    sentences = []
     annotators = {name for _, edits in blocks for name in edits}
     for words, edits in blocks:
         spans = itertools.chain(*edits.values())
@@ -165,29 +185,6 @@ def _m2(path: str, log: Log) -> list[Marked]:
             "outside their words."
         )
     return sentences
-
-
-def _m2_blocks(path: str) -> list[tuple[tuple[str, ...], dict[str, list[_Edit]]]]:
-    """Returns the words of each sentence, and its edits by annotator."""
-    blocks: list[tuple[tuple[str, ...], dict[str, list[_Edit]]]] = []
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        kind, _, rest = line.removesuffix("\r").partition(" ")
-        if kind == "S":
-            blocks.append((tuple(rest.split(" ")), collections.defaultdict(list)))
-        elif line.strip():
-            try:
-                fields = rest.split("|||")
-                first, last = map(int, fields[0].split())
-                own = blocks[-1][1][fields[5]] if kind == "A" else None
-                if fields[1] != "noop" and first >= 0:
-                    own.append((first, last, fields[1] or "error"))
-            except (AttributeError, IndexError, ValueError) as error:
-                raise UserError(
-                    f"{path}, line {number} must be 'S WORDS', or after it 'A FIRST "
-                    "LAST|||KIND|||CORRECTION|||REQUIRED|||COMMENT|||ANNOTATOR', got "
-                    f"{line[:40]!r}."
-                ) from error
-    return blocks
 
 
 def _marks(size: int, edits: Sequence[_Edit]) -> list[str]:

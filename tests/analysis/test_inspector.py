@@ -155,7 +155,6 @@ def test_bad_settings_are_refused(inspector):
         (inspector.corrupt, "\x00\u200b", {}, "no tokens"),
         (inspector.corrupt, "book", {"mask_rate": 1.5}, "mask_rate"),
         (inspector.fill, "no mask", {}, r"write \[MASK\]"),
-        (inspector.fill, "[MASK]", {"top": 0}, "--top"),
     ):
         with pytest.raises(ValueError, match=message):
             ask(text, **options)

@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf import cli
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import Fills, Verdicts, inspect
+from electra_tf.analysis import Fills, Verdicts, inspector
 
 CHOICES = (("<i>", 0.5), ("\u6f22", 0.25))
 FILLS = Fills("x [MASK]", ("[CLS]", "x", "[MASK]", "[SEP]"), "[MASK]", (CHOICES,))
@@ -26,23 +26,23 @@ def test_tokens_cannot_reach_the_terminal(capsys):
         Verdicts(HOSTILE, tokens, (0.1, 0.9)),
         Verdicts(HOSTILE, tokens, (0.1, 0.9), tokens, (False, True)),
     ):
-        cli.say(inspect.shown(result))
+        cli.say(inspector.shown(result))
         text = capsys.readouterr().out
         assert HARMLESS in text
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
-        assert inspect.record(result)["tokens"][1] == HOSTILE
+        assert inspector.record(result)["tokens"][1] == HOSTILE
 
 
 def test_long_texts_are_wrapped(monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
-    shown = inspect.shown(Verdicts("x", ("word",) * 20, (0.1,) * 20))
+    shown = inspector.shown(Verdicts("x", ("word",) * 20, (0.1,) * 20))
     assert shown.count("word") == 20
     assert shown.count("token") == 3
     assert max(map(len, shown.splitlines())) <= 50
 
 
 def test_fills_as_text():
-    assert inspect.shown(FILLS).splitlines() == [
+    assert inspector.shown(FILLS).splitlines() == [
         "x [MASK]",
         "       [MASK]  <i>   50.00%",
         "               \u6f22     25.00%",
@@ -100,7 +100,7 @@ def test_texts_from_standard_input(folder, capsys, monkeypatch):
     assert command(["inspect", f"--model={folder}"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("P(replaced) %") == 2
-    assert shown.count(inspect.LEGEND) == 1
+    assert shown.count(inspector.LEGEND) == 1
 
 
 @pytest.mark.parametrize(
