@@ -97,14 +97,13 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
         towers |= {role or name: tower for name, tower in part.towers.items()}
         if role is None:
             break
-    is_own = is_run or (reader is not None and reader.NAME == "electra_tf")
-    if is_own and reader and not folder.has_model("encoder"):
+    if is_run and reader and not folder.has_model("encoder"):
         error = error or "encoder.keras is missing: nothing can be fine-tuned"
     return Subject(
         model=model,
         towers=towers,
         flags=folder.flags if is_run else {},
-        metrics=tuple(folder.metrics()) if is_own else (),
+        metrics=tuple(folder.metrics()) if is_run else (),
         error=error,
         vocabulary_sha256=folder.vocabulary_sha256 if is_run else None,
     )

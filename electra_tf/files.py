@@ -34,7 +34,7 @@ _NAME = re.compile(
 )
 # Messages of a full disk, for libraries that do not raise OSError.
 _FULL = ("No space left on device", "Disk quota exceeded")
-_LOCK, _OWNER = ".lock", ".lock.owner"
+_LOCK = ".lock"
 # Errors that mean locking is unavailable (read-only folder, no lock support).
 _DENIED = (errno.EACCES, errno.EPERM)
 _NO_LOCK = (*_DENIED, errno.EROFS, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
@@ -326,7 +326,7 @@ def remove(path: AnyPath) -> None:
 def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator[None]:
     """Creates a folder and holds its lock, which is reentrant.
 
-    If another process holds it, waits and logs its name with ``log``, else raises
+    If another process holds it, logs so and waits if there is a ``log``, else raises
     UserError. The system releases the lock of a killed process.
     """
     folder = Path(folder)
@@ -334,36 +334,26 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
     # Other users of a shared folder need the file, too.
     path = folder.resolve() / _LOCK
     lock = filelock.FileLock(path, mode=0o666, is_singleton=True)
-    owner = folder / _OWNER
     try:
-        _acquire(lock, owner, log)
+        _acquire(lock, folder, log)
     except (OSError, NotImplementedError) as error:
         code = getattr(error, "errno", errno.ENOSYS)
-        if code in _DENIED and os.access(folder, os.W_OK):
-            raise UserError(
-                f"{path} is another user's: delete it if no process works there."
-            ) from error
-        if code not in _NO_LOCK:
+        # In a writable folder, the file is another user's.
+        if code not in _NO_LOCK or (code in _DENIED and os.access(folder, os.W_OK)):
             raise
         yield
         return
     try:
-        # Overwrites the stale name that a killed process leaves.
-        with contextlib.suppress(OSError):
-            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         yield
     finally:
-        if lock.lock_counter == 1:
-            owner.unlink(missing_ok=True)
         lock.release()
 
 
-def _acquire(lock: filelock.FileLock, owner: Path, log: Callable | None) -> None:
+def _acquire(lock: filelock.FileLock, folder: Path, log: Callable | None) -> None:
     try:
         lock.acquire(0)
     except filelock.Timeout as error:
-        who = owner.read_text("utf-8") if owner.exists() else "another process"
-        message = f"{who} is working in {owner.parent}"
+        message = f"another process is working in {folder}"
         if log is None:
             raise UserError(f"{message}: wait, or name another folder.") from error
         log(f"{message}; waiting for it")

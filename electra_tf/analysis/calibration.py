@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 from scipy import special
 from sklearn import metrics
+from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 
 from electra_tf.analysis.predictions import own_or_unigram, predict
 from electra_tf.analysis.render import Chart, Section
-from electra_tf.analysis.statistics import halves, rates, roc_auc
+from electra_tf.analysis.statistics import halves, roc_auc
 from electra_tf.analysis.subject import Subject
 from electra_tf.errors import UserError
 from electra_tf.tasks.metrics import bootstrap, calibration_error
@@ -42,17 +43,10 @@ def measures(
     }
 
 
-def reliability(
-    logits: np.ndarray, labels: np.ndarray, rows: np.ndarray
-) -> pd.DataFrame:
+def reliability(logits: np.ndarray, labels: np.ndarray) -> pd.DataFrame:
     """Computes mean probability and fraction of replaced tokens in equal-width bins."""
-    p = special.expit(logits)
-    number = np.minimum((p * BINS).astype(int), BINS - 1)
-    table = rates(labels, number, rows, range(BINS))
-    counts = np.bincount(number, minlength=BINS)
-    means = np.bincount(number, p, BINS)[counts > 0] / counts[counts > 0]
-    table.insert(1, "P(replaced)", means)
-    return table.rename(columns={"rate": "share replaced", "group": "bin"})
+    shares, means = calibration_curve(labels, special.expit(logits), n_bins=BINS)
+    return pd.DataFrame({"P(replaced)": means, "share replaced": shares})
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -87,7 +81,7 @@ def section(subject: Subject) -> Section:
     for stage, scale in (("as it is", 1.0), ("scaled", temperature)):
         numbers = measures(logits / scale, labels, rows, config.seed)
         table.append({"stage": stage, "temperature": scale} | numbers)
-        curve = reliability(logits / scale, labels, rows)
+        curve = reliability(logits / scale, labels)
         curves.append(curve.assign(stage=stage))
     own, scaled = table
     sentence = (
