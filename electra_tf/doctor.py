@@ -335,13 +335,12 @@ def main(config: DoctorConfig) -> int:
 
 def shown(findings: Sequence[Finding]) -> str:
     """Formats findings as text with a summary."""
-    lines, indent = [], " " * 24
+    lines = []
     for finding in findings:
         text = f"{finding.level:<8}{finding.trap:<16}{finding.found}"
-        lines += textwrap.wrap(text, 100, subsequent_indent=indent)
-        if finding.advice:
-            advice = f"{indent}-> {finding.advice}"
-            lines += textwrap.wrap(advice, 100, subsequent_indent=f"{indent}   ")
+        advice = [f"{'':24}-> {finding.advice}"] if finding.advice else []
+        for paragraph in (text, *advice):
+            lines += textwrap.wrap(paragraph, 100, subsequent_indent=" " * 24)
     levels = [finding.level for finding in findings]
     good, fair, bad = map(levels.count, (OK, WARNING, PROBLEM))
     return "\n".join([*lines, f"\n{good} OK, {fair} warnings, {bad} problems"])

@@ -161,14 +161,10 @@ def read_json(
     path = Path(path)
     if default is not None and not path.exists():
         return default
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
-    return parse_json(text, f"{path} is damaged", shape)
+    return parse_json(path.read_bytes(), f"{path} is damaged", shape)
 
 
-def parse_json(text: str, where: str, shape: Any = object) -> Any:
+def parse_json(text: str | bytes, where: str, shape: Any = object) -> Any:
     """Parses untrusted JSON and checks its shape (see ``check_shape``)."""
     try:
         value = json.loads(text)
@@ -189,10 +185,11 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
     if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
         is_right = any(fits(value, each) for each in inner or shape)
-    elif isinstance(shape, Mapping):
+    elif isinstance(shape, Mapping) or origin is dict:
         is_right = isinstance(value, dict)
-        members = shape if is_right else {}
-        for name, each in members.items():
+        members = value if origin is dict else shape
+        for name in members if is_right else ():
+            each = inner[1] if origin is dict else shape[name]
             if name in value:
                 check_shape(value[name], each, f"{where}: {name}")
             elif not fits(None, each):
@@ -204,11 +201,6 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
             check_shape(each, (inner or shape)[0], f"{where}: {number}")
         if is_right and origin is tuple and inner[-1] is not ...:
             is_right = len(value) == len(inner)
-    elif origin is dict:
-        is_right = isinstance(value, dict)
-        members = value if is_right else {}
-        for name, each in members.items():
-            check_shape(each, inner[1], f"{where}: {name}")
     elif origin is typing.Literal:
         is_right = isinstance(value, str)
     elif shape in (int, float) and type(value) is int:

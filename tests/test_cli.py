@@ -63,7 +63,7 @@ def test_every_kind_of_flag_is_read():
         ("--words=a\0b", "--words=a\\u0000b is not UTF-8 text"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
-        ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
+        ("--speed=2", "--speed needs --mode=slow, and --mode is fast"),
         ("--nonot_one", "--nonot_one cannot be used with --name=one"),
         ("--nocase=false", "does not take an argument: write --NAME=VALUE"),
         ("stray", "unexpected arguments"),

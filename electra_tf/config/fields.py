@@ -147,21 +147,13 @@ def check_dependencies(config: Any) -> None:
         for rule in filter(None, leaf.metadata["only_with"].split(",")):
             other, equals, allowed = rule.partition("=")
             is_excluded, other = "!" in other, other.strip("!")
-            given = values[leaves[other].name]
-            is_set = given != leaves[other].default
-            if not equals and is_excluded:
-                require(not is_set, f"{shown} cannot be used with --{other}.")
-            elif not equals:
-                require(is_set, f"{shown} needs --{other}.")
-            elif is_excluded:
-                refusal = f"{shown} cannot be used with --{other}={given}."
-                require(given not in allowed.split("|"), refusal)
-            else:
-                require(
-                    given in allowed.split("|"),
-                    f"{shown} is a setting of --{other}={allowed.replace('|', ' or ')},"
-                    f" and --{other} is {given}.",
-                )
+            given, default = values[leaves[other].name], leaves[other].default
+            holds = given in allowed.split("|") if equals else given != default
+            if holds and is_excluded:
+                raise UserError(f"{shown} cannot be used with --{other}={given}.")
+            if not holds and not is_excluded:
+                needed = rule.replace("|", " or ")
+                raise UserError(f"{shown} needs --{needed}, and --{other} is {given}.")
 
 
 def flag_name(leaf: dataclasses.Field) -> str:
