@@ -397,20 +397,15 @@ class Progress:
         self._shown: tuple[float, str] | None = None
 
     def update(self, done: float, text: str | None = None) -> None:
-        """Sets the units done and the text, and shows the line if it is due."""
-        self.text = self.text if text is None else text
-        if self._is_due(done):
-            self._show()
+        """Sets the units done and the text, and shows the line if it is due.
 
-    def move(self, done: float) -> None:
-        """Sets the units done and refreshes the line of a terminal if it is due."""
-        if self._is_due(done) and self._is_live:
-            self._show()
-
-    def _is_due(self, done: float) -> bool:
+        Without a text, only refreshes the line of a terminal.
+        """
+        self.done, self.text = done, self.text if text is None else text
         self._base = self._base or (done, self._clock())
-        self.done = done
-        return self._clock() - self._shown_at >= self._seconds
+        is_due = self._clock() - self._shown_at >= self._seconds
+        if is_due and (self._is_live or text is not None):
+            self._show()
 
     def _show(self) -> None:
         self._shown_at, self._shown = self._clock(), (self.done, self.text)

@@ -3,7 +3,6 @@
 Letters: N tokens of all rows, V vocabulary.
 """
 
-import collections
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,6 @@ from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.runs.scores import row_scores
 
 _PASSES = 4
-_MOST_TAGS = 24
 
 
 def traits(
@@ -31,14 +29,12 @@ def traits(
     ``word`` [N] indexes ``tags``, the parts of speech of all words. ``counts`` [V] are
     token counts; ``continues`` [V] marks the entries that continue a word.
     """
-    names = sorted(tag for tag, _ in collections.Counter(tags).most_common(_MOST_TAGS))
-    # -1 for other tags.
-    tag_of = pd.Index(names).get_indexer(tags)
+    names, tag_of = np.unique(tags, return_inverse=True)
     # Whole words and first pieces are separate groups.
     alone = np.bincount(word, minlength=len(tags))[word] == 1
     piece = np.where(continues[ids], 2, np.where(alone, 0, 1))
     return {
-        "part of speech": (tag_of[word], names),
+        "part of speech": (tag_of[word], names.tolist()),
         "times in the counted text": frequency_bins(counts[ids]),
         "piece": (piece, ("whole word", "first piece", "continuing piece")),
     }

@@ -20,11 +20,9 @@ from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.cli import Log
-from electra_tf.data import paths
 from electra_tf.errors import UserError
 from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.metrics import bootstrap
-from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.tables import read_text
 
 BETA = 0.5
@@ -32,7 +30,6 @@ DISCRIMINATOR = "discriminator"
 RIGHT = ""
 # (first word, word after the last, kind of error)
 _Edit = tuple[int, int, str]
-_M2_EDIT = re.compile(r"A (-?\d+) (-?\d+)\|{3}(.*?)\|{3}.*\|{3}.*\|{3}.*\|{3}(.*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,36 +127,26 @@ def evaluate(
 
 
 def read_marked(path: str, log: Log) -> list[Marked]:
-    """Reads M2 (``.m2``), or columns.
-
-    For a missing word, the word after the gap is marked, or the last word of the
-    sentence (as in Rei and Yannakoudakis, 2016). Raises UserError if a line is
-    malformed or words are missing.
-    """
-    sentences = _m2(path, log) if paths.suffix(path) == ".m2" else _columns(path)
-    if not any(sentence.words for sentence in sentences):
-        raise UserError(f"{path} has no words.")
-    return sentences
-
-
-def _m2(path: str, log: Log) -> list[Marked]:
-    """Reads sentences; a word is wrong if half of the annotators mark it.
+    """Reads M2; a word is wrong if half of the annotators mark it.
 
     As in the M2 scorer, an annotator without edits in a sentence marks no word there.
-    Skips and logs sentences with an edit beyond their last word.
+    For a missing word, the word after the gap is marked, or the last word of the
+    sentence (as in Rei and Yannakoudakis, 2016). Skips and logs sentences with an edit
+    beyond their last word. Raises UserError if a line is malformed.
     """
     # Words of each sentence, and its edits by annotator.
     blocks: list[tuple[tuple[str, ...], dict[str, list[_Edit]]]] = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
-        edit = _M2_EDIT.fullmatch(line.rstrip())
-        if line.startswith("S "):
-            words = line.removesuffix("\r").removeprefix("S ")
-            blocks.append((tuple(words.split(" ")), collections.defaultdict(list)))
-        elif edit and blocks:
-            first, last, kind, annotator = edit.groups()
-            own = blocks[-1][1][annotator]
-            if kind != "noop" and int(first) >= 0:
-                own.append((int(first), int(last), kind or "error"))
+        kind, _, rest = line.removesuffix("\r").partition(" ")
+        cells = rest.split("|||")
+        span = re.fullmatch(r"(-?\d{1,9}) (-?\d{1,9})", cells[0])
+        if kind == "S":
+            blocks.append((tuple(rest.split(" ")), collections.defaultdict(list)))
+        elif kind == "A" and blocks and span and len(cells) > 5:
+            first, last = map(int, span.groups())
+            own = blocks[-1][1][cells[5]]
+            if cells[1] != "noop" and first >= 0:
+                own.append((first, last, cells[1] or "error"))
         elif line.strip():
             raise UserError(
                 f"{path}, line {number} must be 'S WORDS', or after it 'A FIRST LAST|||"
@@ -196,22 +183,6 @@ def _marks(size: int, edits: Sequence[_Edit]) -> list[str]:
         for word in range(first, last):
             kinds[word] = kinds[word] or kind
     return kinds
-
-
-def _columns(path: str) -> list[Marked]:
-    """Reads words and labels of the first and last column: c/i or 0/1 (FCE, BEA)."""
-    source = SentenceSource(files={}, word_column="0", tag_column="-1")
-    known = {"c": RIGHT, "0": RIGHT, "i": "error", "1": "error"}
-    sentences = []
-    for sentence in source.columns(path):
-        if unknown := {*sentence.tags} - {*known}:
-            raise UserError(
-                f"{path}: the last column must be c or i (or 0 or 1), got "
-                f"{min(unknown)!r} in {sentence.id}. M2 files end in .m2."
-            )
-        kinds = tuple(known[tag] for tag in sentence.tags)
-        sentences.append(Marked(sentence.words, kinds))
-    return sentences
 
 
 def section(subject: Subject) -> Section:

@@ -80,11 +80,6 @@ class Inspector:
     def __init__(self, folder: str | Path, log: Log):
         self.folder = named(folder)
         self._log = log
-        if not self.folder.is_dir():
-            raise FileNotFoundError(
-                f"No model at {folder}: --model must be the folder of a finished "
-                "pretraining run or of an imported checkpoint."
-            )
         self.home = PretrainingFolder(self.folder)
         self.home.reject_fine_tuned(
             "give the pretraining run it started from, or use python -m electra_tf "

@@ -28,6 +28,11 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.tagging import word_rows
 
+_SAMPLES = {
+    name: str(Path(__file__).with_name("samples") / f"{name}{suffix}")
+    for name, suffix in (("errors", ".m2"), ("tagged", ".txt"))
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Text:
@@ -78,7 +83,7 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         documents = (document for each in sources for document in each.documents())
         lines = [*itertools.islice(itertools.chain.from_iterable(documents), limit)]
         if not specs:
-            lines = [" ".join(each.words) for each in read_tagged(_sample("tagged"))]
+            lines = [" ".join(each.words) for each in read_tagged(_SAMPLES["tagged"])]
         size = longest_row(inspector, inspector.detector.encoder) - 2
         rows = [
             np.array([vocabulary.cls_id, *ids[at : at + size], vocabulary.sep_id])
@@ -112,10 +117,6 @@ def _records_of(inspector: Inspector) -> PretrainingData | None:
     except (UserError, OSError) as error:
         cli.note(f"warning: the records of the run are not read: {error}")
         return None
-
-
-def _sample(name: str) -> str:
-    return str(Path(__file__).with_name("samples") / f"{name}.txt")
 
 
 def read_tagged(path: str) -> list[Sentence]:
@@ -152,6 +153,6 @@ class Subject:
         """Returns the files of a flag, by default a shipped sample."""
         given = getattr(self.config, name)
         if not given:
-            given = (_sample(name),)
+            given = (_SAMPLES[name],)
             self.log(f"no --{name}: taking the 40 sentences of {given[0]}")
         return given

@@ -190,8 +190,7 @@ class AnalyzeConfig(Group):
     )
     limit: int = field("Maximum rows of text.", 1_000, min=2)
     errors: tuple[str, ...] = list_field(
-        "Sentences with marked errors: M2 (.m2), or columns of words and labels (c: "
-        "correct, i: incorrect)."
+        "Sentences with marked errors, in the format M2."
     )
     tagged: tuple[str, ...] = list_field(
         "Sentences with parts of speech: CoNLL-U, or columns of words and tags."

@@ -160,9 +160,8 @@ def _clean(root: Path) -> None:
         status = path.stat()
         used = max(status.st_atime, status.st_mtime)
         # Other suffixes are temporary names of entries that TensorFlow is writing.
-        is_left = path.suffix != ".pb" and now - used > 24 * 3600
-        is_good = status.st_size > 0 and not is_left
-        entries.append((used if is_good else 0.0, status.st_size, path))
+        is_empty = path.suffix == ".pb" and status.st_size == 0
+        entries.append((0.0 if is_empty else used, status.st_size, path))
     for used, bytes_, path in sorted(entries, reverse=True):
         size += bytes_
         if size > MAX_BYTES or now - used > MAX_UNUSED_SECONDS:

@@ -64,7 +64,7 @@ class Search:
         if done:
             self.log(f"{len(done)} of {self.trials} trials are done")
         progress = cli.Progress(self.trials, unit="trial", log=self.log)
-        progress.move(len(done))
+        progress.update(len(done))
         while len(done) < self.trials:
             began, number = time.monotonic(), len(done)
             if (values := self.proposal(done)) is None:
@@ -76,7 +76,7 @@ class Search:
             took = round(time.monotonic() - began, 1)
             done.append(dataclasses.replace(trial, seconds=took))
             self._write(done)
-            progress.move(len(done))
+            progress.update(len(done))
             text = "  ".join(f"{name} {x:.3g}" for name, x in trial.values.items())
             self.log(
                 f"trial {number}  {text}  {self.metric} {trial.score:.2f}  best "

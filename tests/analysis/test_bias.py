@@ -37,19 +37,6 @@ def test_words_and_their_traits(inspector):
     assert of("piece", 1) == ["first piece", "continuing piece"]
 
 
-def test_rare_tags_have_no_group(inspector):
-    words = [f"T{number:02}" for number in range(25)]
-    rows, word = word_pieces(inspector, [("the",) * 26])
-    ids, flags = (
-        np.concatenate([row[1:-1] for row in rows]),
-        np.zeros(len(TOKENS), bool),
-    )
-    found = bias.traits(ids, word, ["T24", *words], flags.astype(int), flags)
-    groups, names = found["part of speech"]
-    assert names == [*words[:23], "T24"]
-    assert groups.tolist() == [23, *range(23), -1, 23]
-
-
 def tokens_of(rng, size=60):
     original = rng.integers(5, 9, size)
     masked = rng.random(size) < 0.5

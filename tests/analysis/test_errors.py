@@ -149,19 +149,10 @@ def test_broken_and_empty_files_are_one_line(tmp_path):
         ("x.m2", "S a b c d\nA 0 1|||X|||a", "line 2 must be"),
         ("x.m2", "S a b c d\nB 0 1", "line 2 must be"),
         ("x.m2", "\n", "the file is empty"),
-        ("x.conll", "\n", "single word|no words|is empty"),
-        ("x.txt", "I\tB-X\n", "must be c or i .*'B-X' in "),
     ):
         with pytest.raises(ValueError, match=message) as raised:
             read(tmp_path, text, name)
         assert "\n" not in str(raised.value)
-
-
-def test_columns(tmp_path):
-    # As FCE's files, which have no header.
-    found = read(tmp_path, "I\tc\nlikes\ti\n\nit\tc\n", "fce.tsv")
-    assert [each.kinds for each in found] == [("", "error"), ("",)]
-    assert read(tmp_path, "a x 0\nb y 1\n", "x.txt")[0].kinds == ("", "error")
 
 
 def test_missing_files(tmp_path):

@@ -112,7 +112,7 @@ def test_only_so_much_and_for_so_long(root, monkeypatch):
         put(folder, f"used_{number}", used=number * DAY)
     put(folder, "old", b"x", used=31 * DAY)
     (folder / "x.pb-1-2.tmp").write_text("of a process that was killed")
-    os.utime(folder / "x.pb-1-2.tmp", (time.time() - 2 * DAY,) * 2)
+    os.utime(folder / "x.pb-1-2.tmp", (time.time() - 32 * DAY,) * 2)
     (folder / "y.pb-1-2.tmp").write_text("of a process that may still run")
     other = root / "of another version"
     other.mkdir()
