@@ -18,7 +18,6 @@ import shutil
 import signal
 import sys
 import textwrap
-import threading
 import time
 import types
 import typing
@@ -117,9 +116,6 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         sys.exit(STOPPED)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     previous = signal.signal(signal.SIGTERM, handle)
     try:
         yield
@@ -330,7 +326,7 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     choices = leaf.metadata["choices"] or {}
     if typing.get_origin(hint) is typing.Literal:
         kind = "|".join(typing.get_args(hint))
-    elif choices:
+    elif choices and hint is str:
         kind = "NAME"
     elif leaf.metadata["repeated"]:
         kind = "TEXT"
@@ -341,7 +337,7 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
         default = ",".join(default)
     if leaf.metadata["required"]:
         head += "  (required)"
-    elif default not in (None, ""):
+    elif default not in (None, "") and default is not False:
         head += f"  (default: {default})"
     wrapper = textwrap.TextWrapper(width, " " * 6, " " * 6)
     about, needed = leaf.metadata["help"], leaf.metadata["only_with"].split(",")

@@ -59,7 +59,7 @@ class Section:
         return images
 
 
-def page(sections: Sequence[Section], *, title: str, about: str) -> str:
+def page(sections: Sequence[Section], about: str) -> str:
     """Renders a self-contained HTML document; escapes all texts."""
     environment = jinja2.Environment(
         autoescape=True,
@@ -67,16 +67,9 @@ def page(sections: Sequence[Section], *, title: str, about: str) -> str:
         lstrip_blocks=True,
         finalize=lambda x: cli.visible(x) if type(x) is str else x,
     )
-    environment.filters["cell"] = _cell
     source = Path(__file__).with_name("page.html.j2").read_text("utf-8")
-    template = environment.from_string(source)
-    return template.render(title=title, about=about, sections=sections)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
+    page = environment.from_string(source)
+    return page.render(about=about, sections=sections)
 
 
 # Names in a table are plain text, not TeX.

@@ -28,10 +28,7 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.tagging import word_rows
 
-_SAMPLES = {
-    name: str(Path(__file__).with_name("samples") / f"{name}{suffix}")
-    for name, suffix in (("errors", ".m2"), ("tagged", ".txt"))
-}
+_SAMPLES = Path(__file__).with_name("samples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +76,12 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         rows = [row.numpy() for batch in batches for row in batch]
         about = f"{len(rows):,} held-out rows of pretraining"
     else:
-        sources = open_corpus(specs, log=cli.note) if specs else ()
-        documents = (document for each in sources for document in each.documents())
-        lines = [*itertools.islice(itertools.chain.from_iterable(documents), limit)]
-        if not specs:
-            lines = [" ".join(each.words) for each in read_tagged(_SAMPLES["tagged"])]
+        sample = read_tagged(str(_SAMPLES / "tagged.txt"))
+        lines = [" ".join(sentence.words) for sentence in sample]
+        if specs:
+            sources = open_corpus(specs, log=cli.note)
+            documents = (each for source in sources for each in source.documents())
+            lines = [*itertools.islice(itertools.chain.from_iterable(documents), limit)]
         size = longest_row(inspector, inspector.detector.encoder) - 2
         rows = [
             np.array([vocabulary.cls_id, *ids[at : at + size], vocabulary.sep_id])
@@ -153,6 +151,6 @@ class Subject:
         """Returns the files of a flag, by default a shipped sample."""
         given = getattr(self.config, name)
         if not given:
-            given = (_SAMPLES[name],)
+            given = (str(next(_SAMPLES.glob(f"{name}.*"))),)
             self.log(f"no --{name}: taking the 40 sentences of {given[0]}")
         return given

@@ -108,12 +108,13 @@ class Group:
             kind = kinds(type(self))[leaf.name]
             names = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
             choices = leaf.metadata["choices"] or names
-            if choices and value not in (leaf.default, *choices):
-                raise UserError(
-                    f"--{flag_name(leaf)}={value} is unknown."
-                    f"{did_you_mean(str(value), choices)} Allowed are "
-                    f"{', '.join(choices)}."
-                )
+            for each in value if isinstance(value, tuple) else (value,):
+                if choices and each not in (leaf.default, *choices):
+                    raise UserError(
+                        f"--{flag_name(leaf)}={each} is unknown."
+                        f"{did_you_mean(str(each), choices)} Allowed are "
+                        f"{', '.join(choices)}."
+                    )
 
 
 def _check_number(leaf: dataclasses.Field, value: float) -> None:

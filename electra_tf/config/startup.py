@@ -92,25 +92,23 @@ class _HiddenFromKeras:
 def keep_compiled_code() -> Path | None:
     """Enables TensorFlow's on-disk cache of XLA programs; call before its import.
 
-    Returns the folder, or None if ``TF_XLA_FLAGS`` names a cache or a file of flags, or
-    if no folder is usable.
+    Returns the folder, or None if ``TF_XLA_FLAGS`` is set, or if no folder is usable.
     """
     # Slow to import; --help does not need it.
     from importlib import metadata
 
-    given, root = os.environ.get("TF_XLA_FLAGS", "").strip(), _root()
-    is_a_file = given and not given.startswith("-")
-    if root is None or _OPTION in given or is_a_file:
+    root = _root()
+    if root is None or os.environ.get("TF_XLA_FLAGS"):
         return None
     try:
-        folder = root / _key(given, metadata.version("tensorflow"))
+        folder = root / _key(metadata.version("tensorflow"))
     except metadata.PackageNotFoundError:
         # A build with another package name, so the version is unknown.
         return None
     # Quotes protect spaces in the path; a quote in it cannot be escaped.
     if "'" in str(folder) or not _is_usable(folder):
         return None
-    os.environ["TF_XLA_FLAGS"] = f"{given} {_OPTION}='{folder}'".strip()
+    os.environ["TF_XLA_FLAGS"] = f"{_OPTION}='{folder}'"
     return folder
 
 
@@ -124,7 +122,7 @@ def _root() -> Path | None:
     return None
 
 
-def _key(flags: str, version: str) -> str:
+def _key(version: str) -> str:
     """Returns a hash of the machine, version and flags that determine compiled code."""
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8")
@@ -135,7 +133,7 @@ def _key(flags: str, version: str) -> str:
     # XLA partitions work by the number of threads at compile time.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     variables = ("TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
-    settings = (flags, *(os.environ.get(name, "") for name in variables))
+    settings = [os.environ.get(name, "") for name in variables]
     machine = (platform.machine(), *processor, str(cores or os.cpu_count()))
     facts = (version, *machine, *settings)
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]

@@ -84,7 +84,7 @@ def test_texts_are_escaped_and_numbers_are_plain():
     table = pd.DataFrame({"<name>": ["<script>", "b"], "n": [1234, 2], "x": [0.5, 1]})
     chart = Chart("<caption", "n", "x", "<name>")
     section = Section("<i>title</i>", "<b>note</b>", {"<caption": table}, [chart])
-    source = render.page([section], title="<t>", about="<a>\x1b")
+    source = render.page([section], "<a>\x1b")
     assert "\x1b" not in source
     text = "".join(Document(source).text)
     for shown in ("<i>title</i>", "<b>note</b>", "<name>", "<script>", "1,234"):

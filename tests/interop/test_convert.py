@@ -281,7 +281,6 @@ def test_mistakes_are_refused(finished, tmp_path):
         (equal, ["--generator=/x", lone], f"--generator cannot be used with {lone}"),
         (equal, ["--format=google_tf1", "--float16"], "--float16 needs --format"),
         (equal, ["--push_to_hub=me/mine"], hub),
-        (equal, ["--push_to_hub=mine", hub], "owner/name"),
         (equal, ["--private"], "--push_to_hub"),
     ):
         assert message in refused(source, tmp_path / "out", *flags)
