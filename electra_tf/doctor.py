@@ -4,6 +4,7 @@ A check takes a `Subject` and yields findings, none if it does not apply.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import json
@@ -285,7 +286,9 @@ def training(subject: Subject) -> Iterator[Finding]:
     messages: list[str] = []
     config = subject.config
     rate = config.sampled_rate if config else subject.flags.get("mask_rate", 0.15)
-    HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
+    # A rule needs several metrics, of which one may not be finite.
+    with contextlib.suppress(KeyError):
+        HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
     auc = known.get("replaceable_auc", known.get("discriminator_auc", 1.0))
     for message in messages:
         yield Finding(PROBLEM if auc < 0.55 else WARNING, *message.split(". ", 1))

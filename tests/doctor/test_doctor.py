@@ -169,6 +169,12 @@ def test_runs_with_traps(subject, change, values, level, text):
     check(doctor.examine(change(subject, **values)), level, trap, text)
 
 
+def test_a_loss_that_is_not_finite_beside_a_finite_auc(subject):
+    lost = {"step": 500, "replaceable_auc": 0.5, "replaceable_loss": None}
+    found = dataclasses.replace(subject, metrics=({**tiny_run.HEALTHY, **lost},))
+    check(doctor.examine(found), "PROBLEM", "training", "replaceable_loss")
+
+
 def test_weights_that_were_never_trained(subject, tmp_path):
     fresh = doctor.read(tiny_run.save(tmp_path, tiny.electra(vocab=len(TOKENS))))
     check(doctor.examine(fresh), "PROBLEM", "weights", "no part was trained")
