@@ -6,6 +6,7 @@ Letters: S tokens of a text with [CLS] and [SEP], P masked positions, V vocabula
 import dataclasses
 import functools
 import json
+import operator
 import shutil
 import sys
 import zlib
@@ -298,10 +299,6 @@ def record(answer: Verdicts | Fills) -> dict[str, Any]:
         return row
     row["replaced_probability"] = [round(x, 6) for x in answer.probabilities]
     if answer.original is not None:
-        pairs = zip(answer.original, answer.tokens, strict=True)
-        row |= {
-            "original_tokens": answer.original,
-            "is_masked": answer.is_masked,
-            "is_replaced": [before != after for before, after in pairs],
-        }
+        row["original_tokens"], row["is_masked"] = answer.original, answer.is_masked
+        row["is_replaced"] = list(map(operator.ne, answer.original, answer.tokens))
     return row
