@@ -15,8 +15,8 @@ FILLS = Fills("x [MASK]", ("[CLS]", "x", "[MASK]", "[SEP]"), "[MASK]", (CHOICES,
 
 
 # Clear screen, hidden text, a one-byte control sequence, and right-to-left override.
-HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\u202e\r"
-HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u202e\u000d"
+HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\r\u202e"
+HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u000d\u202e"
 
 
 def test_tokens_cannot_reach_the_terminal(capsys):
