@@ -34,7 +34,7 @@ COMMANDS = {
     "inspect": Command(
         "Shows a pretrained model's predictions on a text",
         f"{_CONFIG}.commands:InspectConfig",
-        "electra_tf.analysis.inspect:main",
+        "electra_tf.analysis.inspector:main",
         _TEXTS,
     ),
     "analyze": Command(
@@ -63,7 +63,7 @@ COMMANDS = {
         "electra_tf.data.building:main",
     ),
     "doctor": Command(
-        "Checks a checkpoint or a config for known problems",
+        "Checks a checkpoint for known problems",
         f"{_CONFIG}.commands:DoctorConfig",
         "electra_tf.doctor:main",
     ),

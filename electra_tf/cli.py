@@ -18,7 +18,6 @@ import shutil
 import signal
 import sys
 import textwrap
-import threading
 import time
 import types
 import typing
@@ -40,28 +39,26 @@ Log = Callable[[str], None]
 # Parents of configs/: the installed package, or in a checkout the folder above. The
 # package comes first, because site-packages may hold another configs/.
 _SHIPPED = Path(__file__).parents[:2]
-# Nested flagfiles may double at each level.
-_MOST_FLAGFILES = 1000
-
+# Levels of nested flagfiles, whose number may double at each level.
+_DEEPEST_FLAGFILE = 8
 # Control characters except line breaks and tabs, and bidirectional overrides.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_UNSEEN_BUT_COLORS = re.compile(f"(?!\x1b\\[[0-9;]*m){_UNSEEN.pattern}")
 
 
-def visible(text: str, unseen: re.Pattern = _UNSEEN) -> str:
+def visible(text: str) -> str:
     """Escapes terminal control characters, as JSON does."""
-    return unseen.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def say(text: str) -> None:
-    """Writes a line to standard output, escaped except for colors, and flushed."""
-    sys.stdout.write(f"{visible(text, _UNSEEN_BUT_COLORS)}\n")
+    """Writes a line to standard output, escaped and flushed."""
+    sys.stdout.write(f"{visible(text)}\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """Writes a line to standard error, for progress and warnings."""
-    sys.stderr.write(f"{visible(text, _UNSEEN_BUT_COLORS)}\n")
+    sys.stderr.write(f"{visible(text)}\n")
     sys.stderr.flush()
 
 
@@ -81,10 +78,6 @@ class Command(NamedTuple):
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code."""
     logging.set_verbosity(logging.WARNING)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        # None if the shell closed it, as by <&-.
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Other encodings of the locale cannot represent every token.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -123,9 +116,6 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         sys.exit(STOPPED)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     previous = signal.signal(signal.SIGTERM, handle)
     try:
         yield
@@ -199,27 +189,18 @@ def _parse(
     # Allows flags after positional arguments.
     values.set_gnu_getopt()
     own = {fields.flag_name(leaf): leaf for _, leaf in fields.fields(config_class)}
-    # The doctor examines a flagfile; other commands expand it.
-    given = list(arguments) if "flagfile" in own else list(_expanded(arguments))
+    given = list(_expanded(arguments))
     for argument in itertools.takewhile(lambda text: text != "--", given):
         name = argument.partition("=")[0]
         if name.startswith("-") and len(name) > 100:
             # Absl's search for similar names is slow on long ones.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
-        if "\0" in argument:
-            raise UserError(f"{name[:40]} has a NUL character.")
         escaped = argument.encode("utf-8", "backslashreplace").decode()
-        if escaped != argument:
+        if escaped != argument or "\0" in argument:
             # TensorFlow and JSON cannot represent such a path.
-            raise UserError(f"{escaped} is not UTF-8: convert it, or rename the file.")
+            raise UserError(f"{escaped} is not UTF-8 text: rename or correct it.")
     try:
         rest = values(["", *given])[1:]
-    except flags.UnrecognizedFlagError as error:
-        removed = getattr(config_class, "REMOVED", {})
-        name = error.flagname
-        if name not in removed and name.removeprefix("no") not in removed:
-            raise
-        raise UserError(f"--{name} is no longer a flag: leave it out.") from error
     except ValueError as error:
         # Absl's error for --noNAME=VALUE.
         raise UserError(f"{error}: write --NAME=VALUE or --noNAME.") from error
@@ -247,43 +228,40 @@ def _at_home(value: Any) -> Any:
     return os.path.expanduser(value) if is_path else value
 
 
-def _expanded(
-    arguments: Sequence[str],
-    seen: tuple[str, ...] = (),
-    opened: list[str] | None = None,
-) -> Iterator[str]:
+def _expanded(arguments: Sequence[str], level: int = 0) -> Iterator[str]:
     """Yields the arguments, with each ``--flagfile`` replaced by its lines."""
-    opened = [] if opened is None else opened
     waiting = iter(arguments)
     for argument in waiting:
         name, equals, path = argument.partition("=")
         if argument == "--":
             yield from (argument, *waiting)
-            return
-        if name not in ("--flagfile", "-flagfile"):
+        elif name not in ("--flagfile", "-flagfile"):
             yield argument
-            continue
-        path = find_flagfile(_at_home(path if equals else next(waiting, "")))
-        if path in seen:
-            raise UserError(f"flagfile {path} includes itself.")
-        try:
-            lines = map(str.strip, Path(path).read_text("utf-8-sig").split("\n"))
-        except UnicodeDecodeError as error:
-            raise UserError(f"flagfile {path} is not UTF-8 text.") from error
-        kept = [line for line in lines if line and not line.startswith(("#", "//"))]
-        for line in kept:
-            # Would be a part of the value, such as of the name of a new folder.
-            if re.search(r"^-(.*\s#|[^=]*=(['\"]).*\2$)", line):
-                raise UserError(
-                    f"flagfile {path}: {line}: write values without quotes, and "
-                    "comments on lines of their own."
-                )
-        opened.append(path)
-        if len(opened) > _MOST_FLAGFILES:
+        elif level == _DEEPEST_FLAGFILE:
             raise UserError(
-                f"flagfile {path}: over {_MOST_FLAGFILES} files include each other."
+                f"flagfile {path} includes itself, or is nested over {level} deep."
             )
-        yield from _expanded(kept, (*seen, path), opened)
+        else:
+            path = find_flagfile(_at_home(path if equals else next(waiting, "")))
+            yield from _expanded(_lines_of(path), level + 1)
+
+
+def _lines_of(flagfile: str) -> list[str]:
+    """Returns the flags of a flagfile, without comments."""
+    try:
+        text = Path(flagfile).read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"flagfile {flagfile} is not UTF-8 text.") from error
+    lines = [line.strip() for line in text.split("\n")]
+    lines = [line for line in lines if line and not line.startswith(("#", "//"))]
+    for line in lines:
+        # Would be a part of the value, such as of the name of a new folder.
+        if re.search(r"^-(.*\s#|[^=]*=(['\"]).*\2$)", line):
+            raise UserError(
+                f"flagfile {flagfile}: {line}: write values without quotes, and "
+                "comments on lines of their own."
+            )
+    return lines
 
 
 def find_flagfile(name: str) -> str:
@@ -301,31 +279,22 @@ def find_flagfile(name: str) -> str:
     raise FileNotFoundError(f"no flagfile {name!r}.{did_you_mean(name, shipped)}")
 
 
-class _FlagValues(flags.FlagValues):
-    """Absl flags that do not read flagfiles, because doctor examines its flagfile."""
-
-    def read_flags_from_files(self, argv: Sequence[str], **_: bool) -> list[str]:
-        return list(argv)
-
-
 def _definitions(config_class: type) -> flags.FlagValues:
     """Defines the flags of a config; tuples are comma-separated or repeated."""
-    values = _FlagValues()
+    values, hints = flags.FlagValues(), fields.kinds(config_class)
     definers = {
         bool: flags.DEFINE_bool,
         int: flags.DEFINE_integer,
         float: flags.DEFINE_float,
     }
     for _, leaf in fields.fields(config_class):
-        name, default, about = fields.flag_name(leaf), leaf.default, ""
-        hint = fields.kinds(config_class)[leaf.name]
-        if leaf.metadata["repeated"]:
-            flags.DEFINE_multi_string(name, list(default), about, flag_values=values)
-        elif typing.get_origin(hint) is tuple:
-            flags.DEFINE_list(name, list(default), about, flag_values=values)
-        else:
-            define = definers.get(hint, flags.DEFINE_string)
-            define(name, default, about, flag_values=values)
+        default, define = leaf.default, definers.get(hints[leaf.name])
+        if isinstance(default, tuple):
+            is_repeated = leaf.metadata["repeated"]
+            define = flags.DEFINE_multi_string if is_repeated else flags.DEFINE_list
+            default = list(default)
+        define = define or flags.DEFINE_string
+        define(fields.flag_name(leaf), default, "", flag_values=values)
     return values
 
 
@@ -338,21 +307,17 @@ def help_text(config_class: type, texts: str) -> str:
     for _, group in fields.groups(config_class):
         is_alone = group is config_class
         title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
-        # Flags inherited from shared groups come last.
-        own, kinds = group.__annotations__, fields.kinds(group)
-        leaves = sorted(
-            dataclasses.fields(group), key=lambda leaf: leaf.name not in own
-        )
-        rows = [_flag_help(leaf, kinds[leaf.name], width) for leaf in leaves]
+        rows = [
+            _flag_help(leaf, fields.kinds(group)[leaf.name], width)
+            for leaf in dataclasses.fields(group)
+        ]
         parts.append("\n".join([title.rstrip("."), *rows]))
-    shared = "  --help, --version  this text; the version"
-    if "flagfile" not in fields.kinds(config_class):
-        shared = (
-            "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
-            "      Shipped files are found from any folder, such as configs/small.cfg\n"
-            + shared
-        )
-    parts.append(f"Any command\n{shared}")
+    parts.append(
+        "Any command\n"
+        "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
+        "      Shipped files are found from any folder, such as configs/small.cfg\n"
+        "  --help, --version  this text; the version"
+    )
     return "\n\n".join(parts)
 
 
@@ -361,7 +326,7 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     choices = leaf.metadata["choices"] or {}
     if typing.get_origin(hint) is typing.Literal:
         kind = "|".join(typing.get_args(hint))
-    elif choices:
+    elif choices and hint is str:
         kind = "NAME"
     elif leaf.metadata["repeated"]:
         kind = "TEXT"
@@ -370,11 +335,9 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     head = f"  --[no]{name}" if hint is bool else f"  --{name}={kind}"
     if isinstance(default, tuple):
         default = ",".join(default)
-    elif hint is bool:
-        default = {True: "on", False: "off", None: ""}[default]
     if leaf.metadata["required"]:
         head += "  (required)"
-    elif default not in (None, ""):
+    elif default not in (None, "") and default is not False:
         head += f"  (default: {default})"
     wrapper = textwrap.TextWrapper(width, " " * 6, " " * 6)
     about, needed = leaf.metadata["help"], leaf.metadata["only_with"].split(",")
@@ -430,20 +393,15 @@ class Progress:
         self._shown: tuple[float, str] | None = None
 
     def update(self, done: float, text: str | None = None) -> None:
-        """Sets the units done and the text, and shows the line if it is due."""
-        self.text = self.text if text is None else text
-        if self._is_due(done):
-            self._show()
+        """Sets the units done and the text, and shows the line if it is due.
 
-    def move(self, done: float) -> None:
-        """Sets the units done and refreshes the line of a terminal if it is due."""
-        if self._is_due(done) and self._is_live:
-            self._show()
-
-    def _is_due(self, done: float) -> bool:
+        Without a text, only refreshes the line of a terminal.
+        """
+        self.done, self.text = done, self.text if text is None else text
         self._base = self._base or (done, self._clock())
-        self.done = done
-        return self._clock() - self._shown_at >= self._seconds
+        is_due = self._clock() - self._shown_at >= self._seconds
+        if is_due and (self._is_live or text is not None):
+            self._show()
 
     def _show(self) -> None:
         self._shown_at, self._shown = self._clock(), (self.done, self.text)

@@ -1,4 +1,4 @@
-"""The command `doctor`: checks of a checkpoint or config for known problems.
+"""The command `doctor`: checks of a checkpoint for known problems.
 
 A check takes a `Subject` and yields findings, none if it does not apply.
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import absl.flags
 import numpy as np
 
 from electra_tf import cli
@@ -48,15 +47,15 @@ _problem = functools.partial(Finding, PROBLEM)
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A checkpoint, or a config, which has only flags."""
+    """A checkpoint."""
 
-    model: Imported | None = None
+    model: Imported | None
     # Networks by role, also of a pair that `interop` refuses to join.
-    towers: Mapping[str, Tower] = dataclasses.field(default_factory=dict)
-    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    metrics: tuple[Mapping[str, Any], ...] = ()
-    error: str = ""  # Why reading failed.
-    vocabulary_sha256: str | None = None  # Of training.
+    towers: Mapping[str, Tower]
+    flags: Mapping[str, Any]  # Of a run or an import of this library.
+    metrics: tuple[Mapping[str, Any], ...]
+    error: str  # Why reading failed.
+    vocabulary_sha256: str | None  # Of training.
 
     @property
     def config(self) -> PretrainConfig | None:
@@ -99,26 +98,16 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
         towers |= {role or name: tower for name, tower in part.towers.items()}
         if role is None:
             break
-    is_own = is_run or (reader is not None and reader.NAME == "electra_tf")
-    if is_own and reader and not folder.has_model("encoder"):
+    if is_run and reader and not folder.has_model("encoder"):
         error = error or "encoder.keras is missing: nothing can be fine-tuned"
     return Subject(
         model=model,
         towers=towers,
         flags=folder.flags if is_run else {},
-        metrics=tuple(folder.metrics()) if is_own else (),
+        metrics=tuple(folder.metrics()) if is_run else (),
         error=error,
         vocabulary_sha256=folder.vocabulary_sha256 if is_run else None,
     )
-
-
-def read_flagfile(path: str) -> Subject:
-    """Parses a flagfile such as configs/small.cfg; UserError if a flag is invalid."""
-    try:
-        config = cli.parse(PretrainConfig, [f"--flagfile={path}"])
-    except (absl.flags.Error, ValueError) as error:
-        raise UserError(f"{path}: {error}") from error
-    return Subject(flags=fields.to_flat(config))
 
 
 def files(subject: Subject) -> Iterator[Finding]:
@@ -153,18 +142,12 @@ def files(subject: Subject) -> Iterator[Finding]:
 def generator_size(subject: Subject) -> Iterator[Finding]:
     """Checks the ratio of the generator's size to the discriminator's."""
     config, towers = subject.config, subject.towers
-    if config is None:
-        # The rule depends on flags that this version refuses.
+    # The rule depends on flags, which this version may refuse.
+    if config is None or not {"generator", "discriminator"} <= towers.keys():
         return
-    if {"generator", "discriminator"} <= towers.keys():
-        ours, theirs = towers["generator"].sizes, towers["discriminator"].sizes
-        width = ours.hidden_size / theirs.hidden_size
-        depth = ours.num_layers / theirs.num_layers
-    elif not subject.model and not subject.error and config.has_generator_network:
-        width = config.generator.generator_hidden_size
-        depth = config.generator.generator_layers
-    else:
-        return
+    ours, theirs = towers["generator"].sizes, towers["discriminator"].sizes
+    width = ours.hidden_size / theirs.hidden_size
+    depth = ours.num_layers / theirs.num_layers
     message = validation.warnings(config, (width, depth)).get("generator_hidden_size")
     if message:
         more = (
@@ -260,13 +243,7 @@ def learning_rate(subject: Subject) -> Iterator[Finding]:
     """Checks the learning rate for the model size, and the warm-up."""
     config = subject.config
     # Flags of imports describe the encoder only.
-    if "learning_rate" not in subject.flags:
-        return
-    if config is None:
-        yield _warning(
-            "not checked: this version refuses flags of the run",
-            "Check it with the version that trained the model.",
-        )
+    if config is None or "learning_rate" not in subject.flags:
         return
     messages, optimizer = validation.warnings(config), config.optimizer
     rate, warmup = optimizer.learning_rate, optimizer.warmup_steps
@@ -309,7 +286,7 @@ def training(subject: Subject) -> Iterator[Finding]:
     messages: list[str] = []
     config = subject.config
     rate = config.sampled_rate if config else subject.flags.get("mask_rate", 0.15)
-    # A rule needs several metrics, which a damaged row lacks.
+    # A rule needs several metrics, of which one may not be finite.
     with contextlib.suppress(KeyError):
         HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
     auc = known.get("replaceable_auc", known.get("discriminator_auc", 1.0))
@@ -344,11 +321,7 @@ def examine(subject: Subject) -> list[Finding]:
 
 def main(config: DoctorConfig) -> int:
     """Prints the findings; returns 1 if there is a problem, else 0."""
-    if config.flagfile:
-        subject = read_flagfile(config.flagfile)
-    else:
-        subject = read(config.model, config.generator)
-    findings = examine(subject)
+    findings = examine(read(config.model, config.generator))
     if config.json:
         for finding in findings:
             cli.say(json.dumps({"trap": finding.trap, **vars(finding)}))
@@ -359,13 +332,12 @@ def main(config: DoctorConfig) -> int:
 
 def shown(findings: Sequence[Finding]) -> str:
     """Formats findings as text with a summary."""
-    lines, indent = [], " " * 24
+    lines = []
     for finding in findings:
         text = f"{finding.level:<8}{finding.trap:<16}{finding.found}"
-        lines += textwrap.wrap(text, 100, subsequent_indent=indent)
-        if finding.advice:
-            advice = f"{indent}-> {finding.advice}"
-            lines += textwrap.wrap(advice, 100, subsequent_indent=f"{indent}   ")
+        advice = [f"{'':24}-> {finding.advice}"] if finding.advice else []
+        for paragraph in (text, *advice):
+            lines += textwrap.wrap(paragraph, 100, subsequent_indent=" " * 24)
     levels = [finding.level for finding in findings]
     good, fair, bad = map(levels.count, (OK, WARNING, PROBLEM))
     return "\n".join([*lines, f"\n{good} OK, {fair} warnings, {bad} problems"])

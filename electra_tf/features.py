@@ -1,37 +1,28 @@
 """Names, shapes and dtypes of the tensors in records, batches and model inputs.
 
 Axes: B batch, S sequence, P predicted positions per sequence. ``docs/data.md`` shows
-the dictionaries as a table.
+the dictionaries as a table, with the meanings.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from electra_tf.errors import UserError
 
 
-class Feature(NamedTuple):
-    """Axes such as ``("B", "S")``, dtype and meaning of a tensor."""
-
-    shape: tuple[str, ...]
-    dtype: str
-    meaning: str
+def _specs(dtype: str, *names: str) -> dict[str, tf.TensorSpec]:
+    return {name: tf.TensorSpec([None, None], dtype, name) for name in names}
 
 
-ENCODER_INPUTS: dict[str, Feature] = {
-    "input_ids": Feature(("B", "S"), "int32", "original token ids, 0-padded"),
-    "input_mask": Feature(("B", "S"), "int32", "1 real token, 0 padding"),
-    "segment_ids": Feature(("B", "S"), "int32", "0 first, 1 second segment"),
-}
-
-PRETRAINING: dict[str, Feature] = {
+# All [B, S].
+ENCODER_INPUTS = _specs("int32", "input_ids", "input_mask", "segment_ids")
+PRETRAINING = {
     **ENCODER_INPUTS,
-    "masked_input_ids": Feature(("B", "S"), "int32", "input of the generator"),
-    "masked_lm_positions": Feature(("B", "P"), "int32", "chosen positions, 0-padded"),
-    "masked_lm_ids": Feature(("B", "P"), "int32", "original ids at these positions"),
-    "masked_lm_weights": Feature(("B", "P"), "float32", "1 real slot, 0 unused slot"),
+    **_specs("int32", "masked_input_ids"),
+    # [B, P].
+    **_specs("int32", "masked_lm_positions", "masked_lm_ids"),
+    **_specs("float32", "masked_lm_weights"),
 }
 
 
@@ -82,14 +73,6 @@ def encoder_inputs(
     return renamed
 
 
-def tensor_specs(features: Mapping[str, Feature]) -> dict[str, tf.TensorSpec]:
-    """Returns one ``tf.TensorSpec`` per feature, with axes of any size."""
-    return {
-        name: tf.TensorSpec([None] * len(feature.shape), feature.dtype, name)
-        for name, feature in features.items()
-    }
-
-
 def check_batch(batch: Mapping[str, tf.Tensor]) -> None:
     """Raises ValueError if a ``PRETRAINING`` feature is missing or malformed."""
     missing = sorted(PRETRAINING.keys() - batch.keys())
@@ -98,14 +81,13 @@ def check_batch(batch: Mapping[str, tf.Tensor]) -> None:
             f"The batch lacks {', '.join(missing)}; it has {', '.join(sorted(batch))}. "
             "Build it with electra_tf.data.pretraining_dataset."
         )
-    for name, feature in PRETRAINING.items():
+    for name, spec in PRETRAINING.items():
         value = batch[name]
-        got = (tf.as_dtype(value.dtype).name, len(value.shape))
-        expected = (feature.dtype, len(feature.shape))
-        if got != expected:
+        dtype = tf.as_dtype(value.dtype)
+        if dtype != spec.dtype or len(value.shape) != 2:
             raise UserError(
-                f"Feature {name}: expected {feature.dtype} of shape "
-                f"[{', '.join(feature.shape)}], got {got[0]} of shape {value.shape}."
+                f"Feature {name}: expected {spec.dtype.name} with two axes, got "
+                f"{dtype.name} of shape {value.shape}."
             )
 
 

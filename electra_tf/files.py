@@ -7,7 +7,6 @@ renamed. A process that dies leaves the old file or the new one, never a partial
 import contextlib
 import errno
 import functools
-import glob
 import hashlib
 import json
 import math
@@ -35,7 +34,7 @@ _NAME = re.compile(
 )
 # Messages of a full disk, for libraries that do not raise OSError.
 _FULL = ("No space left on device", "Disk quota exceeded")
-_LOCK, _OWNER = ".lock", ".lock.owner"
+_LOCK = ".lock"
 # Errors that mean locking is unavailable (read-only folder, no lock support).
 _DENIED = (errno.EACCES, errno.EPERM)
 _NO_LOCK = (*_DENIED, errno.EROFS, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
@@ -50,9 +49,8 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
     The block may create a file or a folder; a folder replaces an existing folder. A
     process killed between the two renames leaves no folder: the next write beside it
     restores the old folder. The temporary name keeps the suffix, from which Keras and
-    matplotlib infer the format. If the block raises, `path` is unchanged. ``size`` is
-    the minimum free space in bytes. Raises OSError, which names `path`, if writing
-    fails, also for errors of other types that report a full disk.
+    matplotlib infer the format. ``size`` is the minimum free space in bytes. Raises
+    OSError, which names `path`, if writing fails.
     """
     path = Path(path)
     part = path.with_name(f".{path.stem}{_PART}{os.getpid()}-{_host()}{path.suffix}")
@@ -60,7 +58,7 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean(path.parent)
         if shutil.disk_usage(path.parent).free < size:
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         # A killed process may have had the same id, as in another container.
         remove(part)
         yield part
@@ -68,18 +66,16 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         _put(part, path)
         _sync(path.parent)
     except Exception as error:
-        is_full = any(message in str(error) for message in _FULL)
-        if not (is_full or isinstance(error, OSError)):
-            raise
-        code = errno.ENOSPC if is_full else error.errno
-        # A full disk is reported without a file name, or with a temporary one.
         named = getattr(error, "filename", None)
         if named and not Path(os.fsdecode(named)).is_relative_to(part):
             raise
-        if code is None:
-            raise OSError(f"{path}: {error}") from error
-        message = getattr(error, "strerror", None) or os.strerror(code)
-        raise OSError(code, message.split("\n")[0], str(path)) from error
+        if any(message in str(error) for message in _FULL):
+            code, text = errno.ENOSPC, os.strerror(errno.ENOSPC)
+        elif isinstance(error, OSError):
+            code, text = error.errno or errno.EIO, error.strerror or str(error)
+        else:
+            raise
+        raise OSError(code, text, str(path)) from error
     finally:
         # A failed cleanup must not mask the original error.
         with contextlib.suppress(OSError):
@@ -96,9 +92,9 @@ def _host() -> str:
 
 @functools.cache
 def _clean(folder: Path) -> None:
-    """Removes the leftovers of this host's processes, once per process and folder."""
+    """Removes leftovers, once per process and folder."""
     with contextlib.suppress(OSError):
-        remove_leftovers(folder, of_host=_host())
+        remove_leftovers(folder)
 
 
 def _put(part: Path, path: Path) -> None:
@@ -165,21 +161,15 @@ def read_json(
     path = Path(path)
     if default is not None and not path.exists():
         return default
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
-    return parse_json(text, f"{path} is damaged", shape)
+    return parse_json(path.read_bytes(), f"{path} is damaged", shape)
 
 
-def parse_json(text: str, where: str, shape: Any = object) -> Any:
+def parse_json(text: str | bytes, where: str, shape: Any = object) -> Any:
     """Parses untrusted JSON and checks its shape (see ``check_shape``)."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: {error}.") from error
-    except RecursionError as error:
-        raise UserError(f"{where}: it is nested too deep.") from error
     check_shape(value, shape, where)
     return value
 
@@ -193,17 +183,13 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
     that begins with ``where`` and names the location.
     """
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
-    if isinstance(shape, tuple) and shape[0] is None and len(shape) == 2:
-        # Names the location inside an optional value.
-        is_right = True
-        if value is not None:
-            check_shape(value, shape[1], where)
-    elif isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
+    if isinstance(shape, tuple) or origin in (typing.Union, types.UnionType):
         is_right = any(fits(value, each) for each in inner or shape)
-    elif isinstance(shape, Mapping):
+    elif isinstance(shape, Mapping) or origin is dict:
         is_right = isinstance(value, dict)
-        members = shape if is_right else {}
-        for name, each in members.items():
+        members = value if origin is dict else shape
+        for name in members if is_right else ():
+            each = inner[1] if origin is dict else shape[name]
             if name in value:
                 check_shape(value[name], each, f"{where}: {name}")
             elif not fits(None, each):
@@ -215,11 +201,6 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
             check_shape(each, (inner or shape)[0], f"{where}: {number}")
         if is_right and origin is tuple and inner[-1] is not ...:
             is_right = len(value) == len(inner)
-    elif origin is dict:
-        is_right = isinstance(value, dict)
-        members = value if is_right else {}
-        for name, each in members.items():
-            check_shape(each, inner[1], f"{where}: {name}")
     elif origin is typing.Literal:
         is_right = isinstance(value, str)
     elif shape in (int, float) and type(value) is int:
@@ -337,7 +318,7 @@ def remove(path: AnyPath) -> None:
 def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator[None]:
     """Creates a folder and holds its lock, which is reentrant.
 
-    If another process holds it, waits and logs its name with ``log``, else raises
+    If another process holds it, logs so and waits if there is a ``log``, else raises
     UserError. The system releases the lock of a killed process.
     """
     folder = Path(folder)
@@ -345,59 +326,45 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
     # Other users of a shared folder need the file, too.
     path = folder.resolve() / _LOCK
     lock = filelock.FileLock(path, mode=0o666, is_singleton=True)
-    owner = folder / _OWNER
     try:
-        _acquire(lock, owner, log)
+        _acquire(lock, folder, log)
     except (OSError, NotImplementedError) as error:
         code = getattr(error, "errno", errno.ENOSYS)
-        if code in _DENIED and os.access(folder, os.W_OK):
-            raise UserError(
-                f"{path} is another user's: delete it if no process works there."
-            ) from error
-        if code not in _NO_LOCK:
+        # In a writable folder, the file is another user's.
+        if code not in _NO_LOCK or (code in _DENIED and os.access(folder, os.W_OK)):
             raise
         yield
         return
     try:
-        # Overwrites the stale name that a killed process leaves.
-        with contextlib.suppress(OSError):
-            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         yield
     finally:
-        if lock.lock_counter == 1:
-            owner.unlink(missing_ok=True)
         lock.release()
 
 
-def _acquire(lock: filelock.FileLock, owner: Path, log: Callable | None) -> None:
+def _acquire(lock: filelock.FileLock, folder: Path, log: Callable | None) -> None:
     try:
         lock.acquire(0)
     except filelock.Timeout as error:
-        who = owner.read_text("utf-8") if owner.exists() else "another process"
-        message = f"{who} is working in {owner.parent}"
+        message = f"another process is working in {folder}"
         if log is None:
             raise UserError(f"{message}: wait, or name another folder.") from error
         log(f"{message}; waiting for it")
         lock.acquire(-1)
 
 
-def remove_leftovers(
-    folder: AnyPath, of: str | None = None, *, of_host: str = ""
-) -> None:
+def remove_leftovers(folder: AnyPath, *, is_locked: bool = False) -> None:
     """Deletes the temporary files that killed processes left in a folder.
 
-    Restores a folder that was moved but not replaced. Keeps files of running processes.
-    Hold the folder's lock or pass ``of_host``: files of other hosts count as leftovers.
-    ``of`` restricts it to one output.
+    Restores a folder that was moved but not replaced. Keeps files of running processes,
+    and of other hosts unless the folder ``is_locked``.
     """
-    stem = "*" if of is None else glob.escape(Path(of).stem)
     # In reverse order a moved folder (.old) comes before its replacement.
-    for path in sorted(Path(folder).glob(f".{stem}{_PART}*"), reverse=True):
+    for path in sorted(Path(folder).glob(f".*{_PART}*"), reverse=True):
         match = _NAME.fullmatch(path.name)
-        name = match and match["stem"] + match["suffix"]
-        is_meant = match and of in (None, name) and of_host in ("", match["host"])
-        if is_meant and not _runs(int(match["process"])):
-            target = path.with_name(name)
+        if not (match and (is_locked or match["host"] == _host())):
+            continue
+        if not _runs(int(match["process"])):
+            target = path.with_name(match["stem"] + match["suffix"])
             if match["old"] and not target.exists():
                 os.replace(path, target)
             else:

@@ -60,10 +60,10 @@ def test_every_kind_of_flag_is_read():
         # Absl compares names recursively, letter by letter.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
-        ("--words=a\0b", "--words has a NUL character"),
+        ("--words=a\0b", "--words=a\\u0000b is not UTF-8 text"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
-        ("--speed=2", "--speed is a setting of --mode=slow, and --mode is fast"),
+        ("--speed=2", "--speed needs --mode=slow, and --mode is fast"),
         ("--nonot_one", "--nonot_one cannot be used with --name=one"),
         ("--nocase=false", "does not take an argument: write --NAME=VALUE"),
         ("stray", "unexpected arguments"),
@@ -122,13 +122,6 @@ def test_standard_streams_are_utf_8_in_every_locale(encoding, monkeypatch):
     assert sys.stdout.buffer.getvalue().startswith("日".encode())
 
 
-def test_closed_standard_streams_are_empty(monkeypatch):
-    for name in ("stdin", "stdout", "stderr"):
-        monkeypatch.setattr(sys, name, None)
-    assert cli.run(SMALL, ["--help"]) == 0
-    assert list(cli.lines_of(sys.stdin)) == []
-
-
 def test_flagfiles_nest_and_later_flags_win(tmp_path):
     inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
     inner.write_text("# a comment\n--count=7\n--words=x\n")
@@ -143,7 +136,7 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
         twice = f"--flagfile={tmp_path}/{number + 1}.cfg\n" * 2
         (tmp_path / f"{number}.cfg").write_text(twice)
     (tmp_path / "26.cfg").write_text("--count=1\n")
-    with pytest.raises(UserError, match="include each other"):
+    with pytest.raises(UserError, match="over 8 deep"):
         cli.parse(Small, [f"--flagfile={tmp_path}/0.cfg"])
     with pytest.raises(ValueError, match="includes itself"):
         cli.parse(Small, [f"--flagfile={outer}"])

@@ -125,10 +125,9 @@ def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
     (tmp_path / f".v1.part-{dead.pid}-deadbeef.0").mkdir()
     alive = tmp_path / f".file.part-{os.getpid()}.txt"
     alive.write_text("")
-    for output, left in (("v1.1", 3), ("v1.0", 2)):
-        files.remove_leftovers(tmp_path, of=output)
-        assert len(list(tmp_path.iterdir())) == left
     files.remove_leftovers(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    files.remove_leftovers(tmp_path, is_locked=True)
     assert list(tmp_path.iterdir()) == [alive]
 
 
@@ -217,7 +216,7 @@ def test_the_lock_of_another_user_is_not_ignored(tmp_path, monkeypatch, writable
     monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
     monkeypatch.setattr(os, "access", lambda path, mode: writable)
     expected = (
-        pytest.raises(ValueError, match="is another user")
+        pytest.raises(PermissionError, match=r"\.lock")
         if writable
         else contextlib.nullcontext()
     )
@@ -226,9 +225,7 @@ def test_the_lock_of_another_user_is_not_ignored(tmp_path, monkeypatch, writable
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_second_owner_waits_for_the_first_or_is_told_who_it_is(
-    tmp_path, lock_holder, killed
-):
+def test_a_second_owner_waits_for_the_first_or_is_told(tmp_path, lock_holder, killed):
     process, release = lock_holder
     said = []
 
@@ -236,11 +233,10 @@ def test_a_second_owner_waits_for_the_first_or_is_told_who_it_is(
         said.append(text)
         process.kill() if killed else release.set()
 
-    with pytest.raises(ValueError, match=f"process {process.pid} on .* is working in"):
+    with pytest.raises(ValueError, match="another process is working in"):
         files.owned(tmp_path).__enter__()
     began = time.monotonic()
     with files.owned(tmp_path, log):
-        assert str(os.getpid()) in (tmp_path / ".lock.owner").read_text()
+        pass
     assert len(said) == 1
-    assert f"process {process.pid} on" in said[0]
     assert time.monotonic() - began < 30

@@ -47,7 +47,7 @@ def test_the_wheel_holds_all_files(installed):
     modules = {path.relative_to(source) for path in source.rglob("*.py")}
     folders = (source / "pretrained", source / "samples")
     data = [path for each in folders for path in each.rglob("*") if path.is_file()]
-    data += [*source.rglob("*.j2"), *source.rglob("samples/*.txt")]
+    data += [*source.rglob("*.j2"), *source.glob("analysis/samples/*")]
     shipped = {path.relative_to(source) for path in (*data, source / "py.typed")}
     flagfiles = {path.relative_to(ROOT) for path in ROOT.glob("configs/**/*.cfg")}
     assert held == modules | flagfiles | shipped

@@ -45,10 +45,9 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
             log(f"left out: {error}")
     if not sections:
         raise UserError("no part has data: see the messages above and --help.")
-    title = "ELECTRA analysis report"
     about = f"{config.model}, electra_tf {__version__}, seed {config.seed}"
     numbers = {name: section.numbers() for name, section in sections.items()}
-    page = render.page([*sections.values()], title=title, about=about)
+    page = render.page([*sections.values()], about)
     files.write_text(folder / HTML, page)
     files.write_json(folder / JSON, {"model": config.model} | numbers)
     for section in sections.values():

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 from scipy import special
 from sklearn import metrics
+from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 
-from electra_tf.analysis import predictions
+from electra_tf.analysis.predictions import own_or_unigram, predict
 from electra_tf.analysis.render import Chart, Section
-from electra_tf.analysis.statistics import halves, rates, roc_auc
+from electra_tf.analysis.statistics import halves, roc_auc
 from electra_tf.analysis.subject import Subject
 from electra_tf.errors import UserError
 from electra_tf.tasks.metrics import bootstrap, calibration_error
@@ -42,17 +43,10 @@ def measures(
     }
 
 
-def reliability(
-    logits: np.ndarray, labels: np.ndarray, rows: np.ndarray
-) -> pd.DataFrame:
+def reliability(logits: np.ndarray, labels: np.ndarray) -> pd.DataFrame:
     """Computes mean probability and fraction of replaced tokens in equal-width bins."""
-    p = special.expit(logits)
-    number = np.minimum((p * BINS).astype(int), BINS - 1)
-    table = rates(labels, number, rows, range(BINS))
-    counts = np.bincount(number, minlength=BINS)
-    means = np.bincount(number, p, BINS)[counts > 0] / counts[counts > 0]
-    table.insert(1, "P(replaced)", means)
-    return table.rename(columns={"rate": "share replaced", "group": "bin"})
+    shares, means = calibration_curve(labels, special.expit(logits), n_bins=BINS)
+    return pd.DataFrame({"P(replaced)": means, "share replaced": shares})
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -71,38 +65,31 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def section(subject: Subject) -> Section:
-    """Reports calibration under several corruptions.
+    """Reports calibration on corrupted text.
 
     Fits the temperature on half of the rows and evaluates on the other half.
     """
     config, inspector, text = subject.config, subject.inspector, subject.text
+    kind, generator = own_or_unigram(inspector, text.counts)
+    options = {"seed": config.seed, "batch_size": config.batch_size, "name": kind}
+    tokens = predict(inspector, text.rows, generator, log=subject.log, **options)
+    columns = [tokens[name].to_numpy() for name in ("logits", "is_replaced", "row")]
+    fitting = halves(columns[2], config.seed)
+    temperature = fit_temperature(*(column[fitting] for column in columns[:2]))
+    logits, labels, rows = (column[~fitting] for column in columns)
     table, curves = [], []
-    for kind, generator in predictions.corruptions(inspector, text.counts).items():
-        options = {"seed": config.seed, "batch_size": config.batch_size, "name": kind}
-        tokens = predictions.predict(
-            inspector, text.rows, generator, **options, log=subject.log
-        )
-        columns = [tokens[name].to_numpy() for name in ("logits", "is_replaced", "row")]
-        fitting = halves(columns[2], config.seed)
-        temperature = fit_temperature(*(column[fitting] for column in columns[:2]))
-        logits, labels, rows = (column[~fitting] for column in columns)
-        for stage, scale in (("as it is", 1.0), ("scaled", temperature)):
-            row = {"corruption": kind, "stage": stage, "temperature": scale}
-            table.append(row | measures(logits / scale, labels, rows, config.seed))
-            curve = reliability(logits / scale, labels, rows)
-            curves.append(curve.assign(corruption=kind, stage=stage))
-    main, scaled = table[:2]
+    for stage, scale in (("as it is", 1.0), ("scaled", temperature)):
+        numbers = measures(logits / scale, labels, rows, config.seed)
+        table.append({"stage": stage, "temperature": scale} | numbers)
+        curve = reliability(logits / scale, labels)
+        curves.append(curve.assign(stage=stage))
+    own, scaled = table
     sentence = (
-        f"{text.about}, corrupted by the {main['corruption']}: ECE "
-        f"{main['ECE']:.4f} ({scaled['ECE']:.4f} with temperature "
-        f"{scaled['temperature']:.3f}); AUC {main['AUC']:.3f} ({main['low']:.3f} to "
-        f"{main['high']:.3f})."
+        f"{text.about}, corrupted by the {kind}: ECE {own['ECE']:.4f} "
+        f"({scaled['ECE']:.4f} with temperature {temperature:.3f}); AUC "
+        f"{own['AUC']:.3f} ({own['low']:.3f} to {own['high']:.3f})."
     )
     name = "Reliability: share of replaced tokens by P(replaced)"
-    tables = {
-        "Calibration by corruption": pd.DataFrame(table),
-        name: pd.concat(curves, ignore_index=True),
-    }
-    x, y = "P(replaced)", "share replaced"
-    chart = Chart(name, x, y, panel="stage", series="corruption", diagonal=True)
+    tables = {"Calibration": pd.DataFrame(table), name: pd.concat(curves)}
+    chart = Chart(name, "P(replaced)", "share replaced", series="stage", diagonal=True)
     return Section("Is it calibrated?", sentence, tables, (chart,))

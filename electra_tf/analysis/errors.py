@@ -5,8 +5,8 @@ Letters: N words of all sentences.
 
 import collections
 import dataclasses
-import difflib
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mode
@@ -16,17 +16,13 @@ import pandas as pd
 from sklearn import metrics
 
 from electra_tf.analysis.inspector import Inspector
-from electra_tf.analysis.predictions import predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.cli import Log
-from electra_tf.data import paths
 from electra_tf.errors import UserError
-from electra_tf.runs.minimal_pairs import read_pairs
 from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.metrics import bootstrap
-from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.tables import read_text
 
 BETA = 0.5
@@ -54,17 +50,20 @@ def word_scores(
 ) -> dict[str, np.ndarray]:
     """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
-    The methods are the replaced-token logit, -log p of the generator (if there is one)
-    with the piece masked, and minus the log of the piece's ``counts`` [V]. A word has
-    the maximum over its pieces, or NaN without pieces.
+    The methods are -log P(original) of the discriminator, -log p of the generator (if
+    there is one) with the piece masked, and minus the log of the piece's ``counts``
+    [V]. A word has the maximum over its pieces, or NaN without pieces.
     """
     rows, word = word_pieces(inspector, sentences)
-    shared = {"batch_size": batch_size, "log": log}
-    tokens = predict(inspector, rows, name=DISCRIMINATOR, **shared)
-    by_piece = {DISCRIMINATOR: tokens["logits"].to_numpy()}
+    methods = {DISCRIMINATOR: ("detection", inspector.detector)}
     if inspector.home.has_model("generator"):
-        models = ("masked_lm", inspector.generator, inspector.vocabulary)
-        by_piece["generator"] = -np.concatenate(row_scores(*models, rows, **shared))
+        methods["generator"] = ("masked_lm", inspector.generator)
+    by_piece = {}
+    for name, model in methods.items():
+        found = row_scores(
+            *model, inspector.vocabulary, rows, batch_size=batch_size, log=log
+        )
+        by_piece[name] = -np.concatenate(found)
     ids = np.concatenate([row[1:-1] for row in rows])
     by_piece["frequency"] = -np.log(counts[ids] + 1.0)
     scores = {}
@@ -128,40 +127,33 @@ def evaluate(
 
 
 def read_marked(path: str, log: Log) -> list[Marked]:
-    """Reads M2 (``.m2``), columns, or BLiMP's minimal pairs (``.jsonl``, or a folder).
-
-    For a missing word, the word after the gap is marked, or the last word of the
-    sentence (as in Rei and Yannakoudakis, 2016). In minimal pairs, the differing words
-    of the bad sentence are marked with the paradigm. Raises UserError if a line is
-    malformed or words are missing.
-    """
-    if paths.suffix(path) == ".jsonl" or Path(path).is_dir():
-        sentences = []
-        for pair in read_pairs([path], flag="errors"):
-            words = pair.bad.split()
-            matcher = difflib.SequenceMatcher(None, words, pair.good.split(), False)
-            edits = [
-                (first, last, pair.paradigm)
-                for kind, first, last, _, _ in matcher.get_opcodes()
-                if kind != "equal"
-            ]
-            sentences.append(Marked(tuple(words), tuple(_marks(len(words), edits))))
-    elif paths.suffix(path) == ".m2":
-        sentences = _m2(path, log)
-    else:
-        sentences = _columns(path)
-    if not any(sentence.words for sentence in sentences):
-        raise UserError(f"{path} has no words.")
-    return sentences
-
-
-def _m2(path: str, log: Log) -> list[Marked]:
-    """Reads sentences; a word is wrong if half of the annotators mark it.
+    """Reads M2; a word is wrong if half of the annotators mark it.
 
     As in the M2 scorer, an annotator without edits in a sentence marks no word there.
-    Skips and logs sentences with an edit beyond their last word.
+    For a missing word, the word after the gap is marked, or the last word of the
+    sentence (as in Rei and Yannakoudakis, 2016). Skips and logs sentences with an edit
+    beyond their last word. Raises UserError if a line is malformed.
     """
-    blocks, sentences = _m2_blocks(path), []
+    # Words of each sentence, and its edits by annotator.
+    blocks: list[tuple[tuple[str, ...], dict[str, list[_Edit]]]] = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        kind, _, rest = line.removesuffix("\r").partition(" ")
+        cells = rest.split("|||")
+        span = re.fullmatch(r"(-?\d{1,9}) (-?\d{1,9})", cells[0])
+        if kind == "S":
+            blocks.append((tuple(rest.split(" ")), collections.defaultdict(list)))
+        elif kind == "A" and blocks and span and len(cells) > 5:
+            first, last = map(int, span.groups())
+            own = blocks[-1][1][cells[5]]
+            if cells[1] != "noop" and first >= 0:
+                own.append((first, last, cells[1] or "error"))
+        elif line.strip():
+            raise UserError(
+                f"{path}, line {number} must be 'S WORDS', or after it 'A FIRST LAST|||"
+                "KIND|||CORRECTION|||REQUIRED|||COMMENT|||ANNOTATOR', got "
+                f"{line[:40]!r}."
+            )
+    sentences = []
     annotators = {name for _, edits in blocks for name in edits}
     for words, edits in blocks:
         spans = itertools.chain(*edits.values())
@@ -182,29 +174,6 @@ def _m2(path: str, log: Log) -> list[Marked]:
     return sentences
 
 
-def _m2_blocks(path: str) -> list[tuple[tuple[str, ...], dict[str, list[_Edit]]]]:
-    """Returns the words of each sentence, and its edits by annotator."""
-    blocks: list[tuple[tuple[str, ...], dict[str, list[_Edit]]]] = []
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        kind, _, rest = line.removesuffix("\r").partition(" ")
-        if kind == "S":
-            blocks.append((tuple(rest.split(" ")), collections.defaultdict(list)))
-        elif line.strip():
-            try:
-                fields = rest.split("|||")
-                first, last = map(int, fields[0].split())
-                own = blocks[-1][1][fields[5]] if kind == "A" else None
-                if fields[1] != "noop" and first >= 0:
-                    own.append((first, last, fields[1] or "error"))
-            except (AttributeError, IndexError, ValueError) as error:
-                raise UserError(
-                    f"{path}, line {number} must be 'S WORDS', or after it 'A FIRST "
-                    "LAST|||KIND|||CORRECTION|||REQUIRED|||COMMENT|||ANNOTATOR', got "
-                    f"{line[:40]!r}."
-                ) from error
-    return blocks
-
-
 def _marks(size: int, edits: Sequence[_Edit]) -> list[str]:
     """Returns the error kind of each word; the first one, if there are several."""
     kinds = [RIGHT] * size
@@ -214,22 +183,6 @@ def _marks(size: int, edits: Sequence[_Edit]) -> list[str]:
         for word in range(first, last):
             kinds[word] = kinds[word] or kind
     return kinds
-
-
-def _columns(path: str) -> list[Marked]:
-    """Reads words and labels of the first and last column: c/i or 0/1 (FCE, BEA)."""
-    source = SentenceSource(files={}, word_column="0", tag_column="-1")
-    known = {"c": RIGHT, "0": RIGHT, "i": "error", "1": "error"}
-    sentences = []
-    for sentence in source.columns(path):
-        if unknown := {*sentence.tags} - {*known}:
-            raise UserError(
-                f"{path}: the last column must be c or i (or 0 or 1), got "
-                f"{min(unknown)!r} in {sentence.id}. M2 files end in .m2."
-            )
-        kinds = tuple(known[tag] for tag in sentence.tags)
-        sentences.append(Marked(sentence.words, kinds))
-    return sentences
 
 
 def section(subject: Subject) -> Section:
@@ -270,5 +223,5 @@ def section(subject: Subject) -> Section:
         "Detection of wrong words": pd.DataFrame(table),
         "Share called wrong by the discriminator, by kind of error": pd.concat(kinds),
     }
-    chart = Chart([*tables][1], "group", "rate", "data", kind="points")
+    chart = Chart([*tables][1], "group", "rate", "data")
     return Section("Does it find real errors?", " ".join(sentences), tables, (chart,))

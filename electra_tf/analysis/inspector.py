@@ -1,29 +1,48 @@
-"""Predictions of generator and discriminator for single texts.
+"""The command `inspect`: predictions of generator and discriminator for a text.
 
 Letters: S tokens of a text with [CLS] and [SEP], P masked positions, V vocabulary.
 """
 
 import dataclasses
 import functools
+import json
+import operator
+import shutil
+import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import cli
 from electra_tf.cli import Log
+from electra_tf.config.commands import InspectConfig
 from electra_tf.data.masking import Masking, row_keys
 from electra_tf.errors import UserError
 from electra_tf.features import derive_inputs
 from electra_tf.folders.models import Model
-from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
+from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import (
     CategoricalSampler,
     Electra,
     MaskedLM,
     ReplacedTokenDetector,
+)
+from electra_tf.runs import samples
+
+LEGEND = "* called replaced: the probability is over 50 %"
+# Columns of the row names.
+_INDENT = 15
+
+_HINT = (
+    "Predictions need discriminator.keras of a finished run, --fill generator.keras "
+    "(--objective=mlm saves no other), --corrupt both. Import other checkpoints first "
+    "(python -m electra_tf convert)."
 )
 
 
@@ -55,18 +74,13 @@ class Inspector:
     """Generator, discriminator and tokenizer of a folder, loaded on first use.
 
     ``folder`` is a finished pretraining run or an import. ``log`` receives assumptions
-    and warnings about inputs. Raises ValueError if the folder is damaged or a text or
-    setting is invalid, OSError if the folder or a required model does not exist.
+    and warnings about inputs. Raises ValueError if the folder is damaged, a model is
+    missing, or a text or setting is invalid, OSError if the folder does not exist.
     """
 
     def __init__(self, folder: str | Path, log: Log):
         self.folder = named(folder)
         self._log = log
-        if not self.folder.is_dir():
-            raise FileNotFoundError(
-                f"No model at {folder}: --model must be the folder of a finished "
-                "pretraining run or of an imported checkpoint."
-            )
         self.home = PretrainingFolder(self.folder)
         self.home.reject_fine_tuned(
             "give the pretraining run it started from, or use python -m electra_tf "
@@ -91,18 +105,12 @@ class Inspector:
         Masks and samples depend only on text and seed, not on the text's index.
         ``mask_rate`` defaults to the value at the end of pretraining.
         """
-        generator, detector = self.generator, self.detector
-        parts = {"objective": detector.objective, "sampler": self.sampler}
-        pair = Electra(generator, detector.encoder, **parts)
-        ids = self.encode(text, detector.encoder, generator.encoder)
-        inputs = self.inputs(ids)
+        pair = self.pair(self.generator)
+        ids = self.encode(text, pair.discriminator, pair.generator.encoder)
         fingerprint = zlib.crc32(text.encode())
         row = tf.constant([fingerprint], tf.int64)
-        keys = row_keys(row, tf.zeros_like(row), seed=seed)
-        masking = self.masking(len(ids), mask_rate)
-        inputs |= masking(ids[None], inputs["input_mask"], keys)
-        key = tf.constant([seed, fingerprint % 2**31])
-        answers = pair.examine(inputs, seed=key)
+        batch = self.mask(self.inputs(ids), row, seed=seed, mask_rate=mask_rate)
+        answers = pair.examine(batch, seed=tf.constant([seed, fingerprint % 2**31]))
         return Verdicts(
             text,
             self.names(answers["corrupted_ids"].numpy()[0]),
@@ -113,9 +121,7 @@ class Inspector:
 
     def fill(self, text: str, *, top: int = 5) -> Fills:
         """Returns the generator's ``top`` tokens for every [MASK] in a text."""
-        size, mask = len(self.vocabulary), self.vocabulary.mask
-        if not 1 <= top <= size:
-            raise UserError(f"--top must be from 1 to {size}, got {top}.")
+        mask = self.vocabulary.mask
         if mask not in text:
             raise UserError(
                 f"{_quoted(text)} has no {mask}: write {mask} for a token to predict."
@@ -139,33 +145,38 @@ class Inspector:
         return self._load("discriminator", ReplacedTokenDetector)
 
     @functools.cached_property
-    def detect(self) -> Callable[[Mapping[str, tf.Tensor]], tf.Tensor]:
-        """The compiled detector: encoder inputs -> logits."""
-        detector = self.detector
-        return tf.function(lambda inputs: detector(inputs), reduce_retracing=True)
-
-    @functools.cached_property
     def generator(self) -> MaskedLM:
         """The model of generator.keras."""
         return self._load("generator", MaskedLM)
 
-    @property
-    def sampler(self) -> CategoricalSampler:
-        """The sampler at the end of pretraining."""
-        flags = self.flags
+    def pair(self, generator: keras.Model) -> Electra:
+        """Joins a generator and the detector, with the last sampler of pretraining."""
+        flags, detector = self.flags, self.detector
         temperature = flags.get("final_temperature") or flags.get("temperature", 1.0)
-        return CategoricalSampler(temperature, flags.get("disallow_correct", False))
+        sampler = CategoricalSampler(temperature, flags.get("disallow_correct", False))
+        return Electra(
+            generator, detector.encoder, objective=detector.objective, sampler=sampler
+        )
 
-    def masking(self, length: int, mask_rate: float | None = None) -> Masking:
-        """Returns the masking at the end of pretraining for rows of this length.
+    def mask(
+        self,
+        inputs: dict[str, tf.Tensor],
+        rows: tf.Tensor,
+        *,
+        seed: int,
+        mask_rate: float | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Masks encoder inputs [B, S] as at the end of pretraining.
 
-        ``rare_tokens`` masks like ``tokens``, since the folder has no token counts.
+        The masks of a row are a function of ``seed`` and its number in ``rows``, int64
+        [B]. ``rare_tokens`` masks like ``tokens``: the folder has no token counts.
         """
         vocabulary, flags = self.vocabulary, self.flags
+        length = inputs["input_ids"].shape[1]
         if mask_rate is None:
             mask_rate = flags.get("final_mask_rate") or flags.get("mask_rate", 0.15)
         select = flags.get("mask_select", "tokens")
-        return Masking(
+        masking = Masking(
             len(vocabulary),
             vocabulary.mask_id,
             pad_id=vocabulary.pad_id,
@@ -177,30 +188,13 @@ class Inspector:
             select="tokens" if select == "rare_tokens" else select,
             continuation=[token.startswith("##") for token in vocabulary.tokens],
         )
+        keys = row_keys(rows, tf.zeros_like(rows), seed=seed)
+        return inputs | masking(inputs["input_ids"], inputs["input_mask"], keys)
 
     def _load(self, name: str, kind: type[Model]) -> Model:
-        path = self.home.model_path(name)
-        if not path.is_file():
-            raise FileNotFoundError(f"{self.folder} has no {path.name}: {self._hint()}")
-        model = self.home.load(name, kind, f"A {kind.__name__} is required.")
+        model = self.home.load(name, kind, _HINT)
         self.home.check_vocabulary(name, model.encoder)
         return model
-
-    def _hint(self) -> str:
-        """Returns the advice for a folder without the required model."""
-        is_finished = any(self.folder.glob("*.keras"))
-        if is_finished and self.flags.get("objective") == "mlm":
-            return (
-                "--objective=mlm trains only a generator. Use inspect --fill or "
-                "analyze --only=representations."
-            )
-        if not is_finished and (self.folder / CHECKPOINTS).is_dir():
-            return "the run has not finished. The same command resumes it."
-        return (
-            "predictions need discriminator.keras, --fill needs generator.keras, "
-            "--corrupt needs both. Convert other checkpoints first "
-            f"(python -m electra_tf convert --from={self.folder} --to=imported)."
-        )
 
     def encode(
         self, text: str, *encoders: TextEncoder, masks: bool = False
@@ -242,3 +236,69 @@ class Inspector:
 
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def main(config: InspectConfig, texts: Sequence[str], log: Log = cli.note) -> None:
+    """Prints the predictions; raises the errors of ``Inspector``."""
+    inspector = Inspector(config.model, log)
+    count = 0
+    for count, text in enumerate(texts or cli.lines_of(sys.stdin), 1):
+        if config.fill:
+            answer = inspector.fill(text, top=config.top)
+        elif config.corrupt:
+            options = {"mask_rate": config.mask_rate, "seed": config.seed}
+            answer = inspector.corrupt(text, **options)
+        else:
+            answer = inspector.verdicts(text)
+        if config.json:
+            cli.say(json.dumps(record(answer), ensure_ascii=False))
+        else:
+            cli.say("\n" * (count > 1) + shown(answer))
+    if not count:
+        raise UserError("no text: give it as an argument or on standard input.")
+    if not (config.json or config.fill or config.corrupt):
+        cli.say(f"\n{LEGEND}")
+
+
+def shown(answer: Verdicts | Fills) -> str:
+    """Formats an answer for a terminal."""
+    if isinstance(answer, Fills):
+        return _fills(answer)
+    width = shutil.get_terminal_size((100, 24)).columns - _INDENT
+    if answer.original is None:
+        numbers = [f"{'*' * (p > 0.5)}{100 * p:.0f}" for p in answer.probabilities]
+        columns = zip(answer.tokens, numbers, strict=True)
+        return samples.wrapped(("token", "P(replaced) %"), columns, width)
+    return samples.verdict_table(
+        answer.original,
+        answer.tokens,
+        probabilities=answer.probabilities,
+        is_masked=answer.is_masked,
+        width=width,
+    )
+
+
+def _fills(answer: Fills) -> str:
+    lines = [answer.text]
+    for choices in answer.fills:
+        widest = max(len(token) for token, _ in choices)
+        for rank, (token, probability) in enumerate(choices):
+            start = "" if rank else answer.mask
+            lines.append(f"{start:>13}  {token:<{widest}}  {probability:7.2%}")
+    return "\n".join(lines)
+
+
+def record(answer: Verdicts | Fills) -> dict[str, Any]:
+    """Converts an answer to plain values for --json."""
+    row: dict[str, Any] = {"text": answer.text, "tokens": answer.tokens}
+    if isinstance(answer, Fills):
+        row["fills"] = [
+            [{"token": token, "probability": round(value, 6)} for token, value in each]
+            for each in answer.fills
+        ]
+        return row
+    row["replaced_probability"] = [round(x, 6) for x in answer.probabilities]
+    if answer.original is not None:
+        row["original_tokens"], row["is_masked"] = answer.original, answer.is_masked
+        row["is_replaced"] = list(map(operator.ne, answer.original, answer.tokens))
+    return row

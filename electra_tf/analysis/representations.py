@@ -1,17 +1,17 @@
-"""Comparison of encoder layers: CKA and linear probes.
+"""Comparison of an encoder's layers: CKA and linear probes.
 
-Words are represented by their first pieces, so encoders with different vocabularies are
-comparable. Letters: L layers (including the input of the first block), N words, D
-hidden size.
+Words are represented by their first pieces. Letters: L layers (including the input of
+the first block), N words, D hidden size.
 """
 
-import functools
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
@@ -53,117 +53,81 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def probe(
-    states: np.ndarray,
-    targets: np.ndarray,
-    sentences: np.ndarray,
-    *,
-    is_detection: bool = False,
-    seed: int = 0,
+    states: np.ndarray, targets: np.ndarray, sentences: np.ndarray, seed: int = 0
 ) -> tuple[list[float], float]:
     """Trains a logistic regression per layer on half of the sentences.
 
     ``states`` are [L, N, D]; ``targets`` and ``sentences`` are classes and sentence
-    indices [N]. All layers share the regularization, chosen on a held-out tenth for
-    their mean. Raises UserError if all words have one class.
+    indices [N]. Raises UserError if all words have one class.
 
     Returns accuracies by layer on the other half and the majority baseline, or AUCs
-    of class 1 and 0.5 with ``is_detection``.
+    and 0.5 for bool ``targets``.
     """
-    classes, numbers = np.unique(targets, return_inverse=True)
     training = halves(sentences, seed)
-    if len(np.unique(numbers[training])) < 2:
+    fitted, gold = targets[training], targets[~training]
+    classes, counts = np.unique(fitted, return_counts=True)
+    if len(classes) < 2:
         raise UserError(
             "all words that train the probe have the same class, and a probe needs "
             "two: give more sentences."
         )
-    fitted, gold, loss = numbers[training], numbers[~training], frozen.LOSSES["tagging"]
-    count = len(classes)
-    own = states[:, training]
-    shift, scale = frozen.standardize(own)
-    held_out = (states[:, ~training] - shift) / scale
-    mean = own.mean(0, keepdims=True)
-    strength = frozen.choose_strength(mean, fitted, sentences[training], count, loss)
     scores = []
-    for layer, rest in zip(own, held_out, strict=True):
-        model = frozen.fit(layer[np.newaxis], fitted, count, loss, strength=strength)
-        logits = model(rest[np.newaxis])
-        if is_detection:
-            scores.append(roc_auc(gold == 1, logits[:, 1] - logits[:, 0]))
+    for layer in states:
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        model.fit(layer[training], fitted)
+        if targets.dtype == bool:
+            scores.append(roc_auc(gold, model.decision_function(layer[~training])))
         else:
-            scores.append(float((logits.argmax(1) == gold).mean()))
-    majority = np.bincount(fitted, minlength=count).argmax()
-    return scores, 0.5 if is_detection else float((gold == majority).mean())
+            scores.append(model.score(layer[~training], gold))
+    if targets.dtype == bool:
+        return scores, 0.5
+    return scores, float((gold == classes[counts.argmax()]).mean())
 
 
 def section(subject: Subject) -> Section:
-    """Reports layers and probes of all encoders on the tagged text."""
-    config, seed, tagged = subject.config, subject.config.seed, subject.tagged
+    """Reports layers and probes of the encoder on the tagged text."""
+    config, inspector, tagged = subject.config, subject.inspector, subject.tagged
     sentences = [sentence.words for sentence in tagged]
     words = np.array([word for each in sentences for word in each], object)
     tags = np.array([tag for sentence in tagged for tag in sentence.tags])
     lengths = [len(each) for each in sentences]
     owner = np.repeat(np.arange(len(tagged)), lengths)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(config.seed)
     is_drawn = rng.random(len(words)) < _REPLACED_SHARE
     drawn = np.where(is_drawn, rng.permutation(words), words)
     pairs = zip(drawn, words, strict=True)
     is_replaced = np.array([new.lower() != old.lower() for new, old in pairs])
     drawn_sentences = [tuple(x) for x in np.split(drawn, np.cumsum(lengths[:-1]))]
-    inspectors = {config.model: subject.inspector}
-    inspectors |= {folder: Inspector(folder, subject.log) for folder in config.encoders}
-    clean, corrupted = {}, {}
-    for name, inspector in inspectors.items():
-        encoder = inspector.home.load("encoder", TextEncoder)
-        inspector.home.check_vocabulary("encoder", encoder)
-        clean[name], corrupted[name] = (
-            read_words(encoder, inspector, each, config.batch_size)
-            for each in (sentences, drawn_sentences)
-        )
-        subject.log(f"read {name}")
-    at, clean = _common(clean)
-    at_drawn, corrupted = _common(corrupted)
+    encoder = inspector.home.load("encoder", TextEncoder)
+    inspector.home.check_vocabulary("encoder", encoder)
     layers, best = [], []
-    for name, own in clean.items():
-        data = (corrupted[name], is_replaced[at_drawn], owner[at_drawn])
-        results = {
-            "tag": probe(own, tags[at], owner[at], seed=seed),
-            "replaced": probe(*data, is_detection=True, seed=seed),
-        }
-        for kind, (scores, baseline) in results.items():
-            layers += [(name, kind, layer, score) for layer, score in enumerate(scores)]
-            best.append(
-                f"{name}, probe {kind}: {max(scores):.3f} at layer "
-                f"{int(np.argmax(scores))} (majority baseline {baseline:.3f})"
-            )
-        subject.log(f"probed {name}")
+    for kind, texts, targets in (
+        ("replaced", drawn_sentences, is_replaced),
+        ("tag", sentences, tags),
+    ):
+        states, at = read_words(encoder, inspector, texts, config.batch_size)
+        scores, baseline = probe(states, targets[at], owner[at], config.seed)
+        layers += [(kind, layer, score) for layer, score in enumerate(scores)]
+        best.append(
+            f"Probe {kind}: {max(scores):.3f} at layer {int(np.argmax(scores))} "
+            f"(majority baseline {baseline:.3f})."
+        )
+        subject.log(f"probed {kind}")
+    # The states of the unchanged sentences.
+    cka = [
+        (first, second, linear_cka(ours, theirs))
+        for first, ours in enumerate(states)
+        for second, theirs in enumerate(states)
+    ]
     names = ", ".join(Path(path).name for path in config.tagged) or "the sample"
-    sentence = f"{len(at):,} words of {names}. {'; '.join(best)}."
-    columns = ["encoder", "probe", "layer", "score"]
-    by_layer, cka = "Probe scores by layer", "Linear CKA of layers"
-    tables = {by_layer: pd.DataFrame(layers, columns=columns), cka: _cka(clean)}
+    sentence = f"{len(at):,} words of {names}. {' '.join(best)}"
+    by_layer, similarity = "Probe scores by layer", "Linear CKA of layers"
+    tables = {
+        by_layer: pd.DataFrame(layers, columns=["probe", "layer", "score"]),
+        similarity: pd.DataFrame(cka, columns=["layer", "other layer", "CKA"]),
+    }
     charts = (
-        Chart(by_layer, "layer", "score", "probe", "encoder"),
-        Chart(cka, "layer", "other layer", "encoders", kind="heat", color="CKA"),
+        Chart(by_layer, "layer", "score", series="probe"),
+        Chart(similarity, "layer", "other layer", color="CKA"),
     )
     return Section("How do its layers differ?", sentence, tables, charts)
-
-
-def _common(
-    states: Mapping[str, tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns the indices of words that all encoders read, and their states."""
-    numbers = functools.reduce(np.intersect1d, (own for _, own in states.values()))
-    kept = {
-        name: values[:, np.isin(own, numbers)] for name, (values, own) in states.items()
-    }
-    return numbers, kept
-
-
-def _cka(clean: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    rows = []
-    for one, other in itertools.combinations_with_replacement(clean, 2):
-        pair = one if one == other else f"{one} and {other}"
-        for first, ours in enumerate(clean[one]):
-            for second, theirs in enumerate(clean[other]):
-                rows.append((pair, first, second, linear_cka(ours, theirs)))
-    return pd.DataFrame(rows, columns=["encoders", "layer", "other layer", "CKA"])

@@ -11,7 +11,6 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
@@ -138,7 +137,6 @@ def evaluate(
 
 def main(config: ScoreConfig) -> None:
     """Scores minimal pairs or n-best lists; raises UserError if an output exists."""
-    fields.check_dependencies(config)
     files.check_new(config.output, config.report, overwrite=config.overwrite)
     if config.data:
         minimal_pairs.main(config)
@@ -175,14 +173,10 @@ def rerank(config: ScoreConfig, log: Log) -> None:
         weight = tune(scored) if weight is None else weight
         report |= rates
         percent = {name: 100 * rate for name, rate in rates.items()}
-        interval = ""
-        # NaN for one list.
-        if not np.isnan(rates["low"]):
-            interval = f" ({percent['low']:+.2f} to {percent['high']:+.2f})"
         cli.say(
             f"word error rate, %: first pass {percent['before']:.2f}, re-ranked "
-            f"{percent['after']:.2f}{interval}, best of each list "
-            f"{percent['oracle']:.2f}"
+            f"{percent['after']:.2f} ({percent['low']:+.2f} to {percent['high']:+.2f}),"
+            f" best of each list {percent['oracle']:.2f}"
         )
     best = [(each, each.best(weight)) for each in lists]
     rows = (

@@ -3,11 +3,9 @@
 Letters: V vocabulary.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -18,17 +16,19 @@ import tensorflow as tf
 from electra_tf import cli
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.cli import Log
+from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
+from electra_tf.config.pretraining import DataConfig
 from electra_tf.data import paths, pipeline, records
 from electra_tf.data.corpora import open_corpus
-from electra_tf.data.tables import READERS
+from electra_tf.data.prepared import PretrainingData, given_data
 from electra_tf.errors import UserError
-from electra_tf.folders.pretraining import DATA
+from electra_tf.folders.pretraining import DATA, VOCABULARY
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.tagging import word_rows
 
-_COUNTED_RECORDS = 20_000
+_SAMPLES = Path(__file__).with_name("samples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,16 +69,19 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     Raises UserError if the text is empty.
     """
     vocabulary = inspector.vocabulary
-    train, held_out = _records_of(inspector)
-    if held_out and not specs:
-        rows = _read_records(held_out, limit)
+    data = _records_of(inspector)
+    if data and data.eval_files and not specs:
+        stream = tf.data.TFRecordDataset(data.eval_files).take(limit)
+        batches = stream.batch(1000).map(pipeline.parse_batch)
+        rows = [row.numpy() for batch in batches for row in batch]
         about = f"{len(rows):,} held-out rows of pretraining"
     else:
-        sources = open_corpus(specs, log=cli.note) if specs else ()
-        documents = (document for each in sources for document in each.documents())
-        lines = [*itertools.islice(itertools.chain.from_iterable(documents), limit)]
-        if not specs:
-            lines = [" ".join(each.words) for each in read_tagged(_sample("tagged"))]
+        sample = read_tagged(str(_SAMPLES / "tagged.txt"))
+        lines = [" ".join(sentence.words) for sentence in sample]
+        if specs:
+            sources = open_corpus(specs, log=cli.note)
+            documents = (each for source in sources for each in source.documents())
+            lines = [*itertools.islice(itertools.chain.from_iterable(documents), limit)]
         size = longest_row(inspector, inspector.detector.encoder) - 2
         rows = [
             np.array([vocabulary.cls_id, *ids[at : at + size], vocabulary.sep_id])
@@ -88,65 +91,38 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         about = f"{len(rows):,} rows of {', '.join(specs) or 'a small sample'}"
         if not rows:
             raise UserError(f"--text={','.join(specs)} has no words.")
-    counted = _read_records(train, _COUNTED_RECORDS) if train else rows
-    counts = records.token_counts(counted, len(vocabulary))
-    counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+    if data:
+        counts = data.token_counts
+    else:
+        counts = records.token_counts(rows, len(vocabulary))
+        counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
     return Text([row.astype(np.int32) for row in rows], counts, about)
 
 
-def _records_of(inspector: Inspector) -> tuple[list[str], list[str]]:
-    """Returns the training and held-out record files of the run that exist."""
+def _records_of(inspector: Inspector) -> PretrainingData | None:
+    """Returns the records of the run, or None if they are missing or do not fit."""
     flags = inspector.flags
-    places = flags.get("records") or [flags.get("data_dir") or inspector.folder / DATA]
-    matches = _existing(places, pipeline.TRAINING)
-    train = pipeline.without_held_out(matches)
-    folders = [*filter(os.path.isdir, places), *map(os.path.dirname, matches)]
-    held_out = _existing(flags.get("eval_records") or folders, pipeline.HELD_OUT)
-    for folder in sorted({*map(os.path.dirname, (*train, *held_out))}):
-        # A relative path may lead to the records of another run.
-        if Path(folder, records.MANIFEST).exists():
-            vocabulary = records.read_manifest(folder).vocabulary
-            if vocabulary["sha256"] != inspector.vocabulary.sha256:
-                cli.note(
-                    f"warning: the records in {folder} have another vocabulary than "
-                    "the model; not read"
-                )
-                return [], []
-    return train, held_out
-
-
-def _existing(places: Sequence[str | Path], pattern: str) -> list[str]:
-    """Returns the local files of the places; a pattern selects the files of folders."""
-    files: set[str] = set()
-    for place in places:
-        # An analysis does not wait for a remote system.
-        if not paths.is_remote(place):
-            with contextlib.suppress(UserError):
-                files |= {*pipeline.expand_files([place], in_folder=pattern)}
-    return sorted(files)
-
-
-def _read_records(shards: Sequence[str], limit: int) -> list[np.ndarray]:
-    stream = tf.data.TFRecordDataset(list(shards)).take(limit)
-    batches = stream.batch(1000).map(pipeline.parse_batch)
-    return [row.numpy() for batch in batches for row in batch]
-
-
-def _sample(name: str) -> str:
-    return str(Path(__file__).with_name("samples") / f"{name}.txt")
+    data = {name: flags[name] for name in fields.hints(DataConfig) if name in flags}
+    folder = flags.get("data_dir") or str(inspector.folder / DATA)
+    if not data.get("records"):
+        if not Path(folder).is_dir():
+            return None
+        data["records"] = [folder]
+    # A relative path may lead to the records of another run.
+    data["vocab_file"] = str(inspector.folder / VOCABULARY)
+    try:
+        return given_data(fields.from_flat(data, DataConfig), lambda line: None)
+    except (UserError, OSError) as error:
+        cli.note(f"warning: the records of the run are not read: {error}")
+        return None
 
 
 def read_tagged(path: str) -> list[Sentence]:
     """Reads CoNLL-U with UPOS tags, or columns 0 and 1."""
     is_conllu = paths.suffix(path) == ".conllu"
     word, tag = ("FORM", "UPOS") if is_conllu else ("0", "1")
-    if paths.suffix(path) in READERS:
-        raise UserError(
-            f"{path}: --tagged takes CoNLL-U (.conllu), or a word and its tag per line "
-            f"in a file that does not end in {', '.join(READERS)}."
-        )
-    source = SentenceSource(files={"eval": path}, word_column=word, tag_column=tag)
-    return source("eval")
+    source = SentenceSource(files={}, word_column=word, tag_column=tag)
+    return source.columns(path)
 
 
 class Subject:
@@ -175,6 +151,6 @@ class Subject:
         """Returns the files of a flag, by default a shipped sample."""
         given = getattr(self.config, name)
         if not given:
-            given = (_sample(name),)
+            given = (str(next(_SAMPLES.glob(f"{name}.*"))),)
             self.log(f"no --{name}: taking the 40 sentences of {given[0]}")
         return given

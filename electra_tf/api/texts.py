@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
-from electra_tf.features import ENCODER_INPUTS, tensor_specs
+from electra_tf.features import ENCODER_INPUTS
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
 from electra_tf.tasks.base import Rows, check_choice
@@ -272,6 +272,6 @@ class SentenceVectors:
             vectors = [tf.cast(vector, tf.float32) for vector in vectors]
             return tf.add_n(vectors) / len(vectors)
 
-        specs = tensor_specs(ENCODER_INPUTS)
+        specs = ENCODER_INPUTS
         function = tf.function(infer, input_signature=[specs], autograph=False)
         return types.SimpleNamespace(inference=function)

@@ -84,7 +84,7 @@ def require(condition: bool, message: str) -> None:
 
 
 # Flags of files and folders that must be local.
-_LOCAL = ("model_dir", "data_dir", "output_dir", "output", "report", "html", "to")
+_LOCAL = ("model_dir", "data_dir", "output_dir", "output", "report", "to")
 
 
 class Group:
@@ -108,12 +108,13 @@ class Group:
             kind = kinds(type(self))[leaf.name]
             names = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
             choices = leaf.metadata["choices"] or names
-            if choices and value not in (leaf.default, *choices):
-                raise UserError(
-                    f"--{flag_name(leaf)}={value} is unknown."
-                    f"{did_you_mean(str(value), choices)} Allowed are "
-                    f"{', '.join(choices)}."
-                )
+            for each in value if isinstance(value, tuple) else (value,):
+                if choices and each not in (leaf.default, *choices):
+                    raise UserError(
+                        f"--{flag_name(leaf)}={each} is unknown."
+                        f"{did_you_mean(str(each), choices)} Allowed are "
+                        f"{', '.join(choices)}."
+                    )
 
 
 def _check_number(leaf: dataclasses.Field, value: float) -> None:
@@ -147,21 +148,13 @@ def check_dependencies(config: Any) -> None:
         for rule in filter(None, leaf.metadata["only_with"].split(",")):
             other, equals, allowed = rule.partition("=")
             is_excluded, other = "!" in other, other.strip("!")
-            given = values[leaves[other].name]
-            is_set = given != leaves[other].default
-            if not equals and is_excluded:
-                require(not is_set, f"{shown} cannot be used with --{other}.")
-            elif not equals:
-                require(is_set, f"{shown} needs --{other}.")
-            elif is_excluded:
-                refusal = f"{shown} cannot be used with --{other}={given}."
-                require(given not in allowed.split("|"), refusal)
-            else:
-                require(
-                    given in allowed.split("|"),
-                    f"{shown} is a setting of --{other}={allowed.replace('|', ' or ')},"
-                    f" and --{other} is {given}.",
-                )
+            given, default = values[leaves[other].name], leaves[other].default
+            holds = given in allowed.split("|") if equals else given != default
+            if holds and is_excluded:
+                raise UserError(f"{shown} cannot be used with --{other}={given}.")
+            if not holds and not is_excluded:
+                needed = rule.replace("|", " or ")
+                raise UserError(f"{shown} needs --{needed}, and --{other} is {given}.")
 
 
 def flag_name(leaf: dataclasses.Field) -> str:

@@ -2,8 +2,9 @@
 
 TensorFlow's on-disk cache loads an XLA program in a tenth of the time of compilation.
 It keys entries by the program alone, although they run only on the processor they were
-compiled for, aborts on damaged entries, and never deletes an entry. Therefore each kind
-of machine has its own folder here, and damaged and old entries are deleted first.
+compiled for, aborts on empty entries, as a crash of the machine leaves, and never
+deletes an entry. Therefore each kind of machine has its own folder here, and empty and
+old entries are deleted first.
 """
 
 import contextlib
@@ -29,8 +30,6 @@ MIN_FREE_BYTES = 1_000_000_000
 # Info and warning lines of absl, and its first line.
 _CHATTER = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl::Initialize")
 _OPTION = "--tf_xla_persistent_cache_directory"
-# Protocol buffer fields of an entry: key, program, compiled program.
-_FIELDS = {1, 2, 3}
 
 
 @contextlib.contextmanager
@@ -93,25 +92,23 @@ class _HiddenFromKeras:
 def keep_compiled_code() -> Path | None:
     """Enables TensorFlow's on-disk cache of XLA programs; call before its import.
 
-    Returns the folder, or None if ``TF_XLA_FLAGS`` names a cache or a file of flags, or
-    if no folder is usable.
+    Returns the folder, or None if ``TF_XLA_FLAGS`` is set, or if no folder is usable.
     """
     # Slow to import; --help does not need it.
     from importlib import metadata
 
-    given, root = os.environ.get("TF_XLA_FLAGS", "").strip(), _root()
-    is_a_file = given and not given.startswith("-")
-    if root is None or _OPTION in given or is_a_file:
+    root = _root()
+    if root is None or os.environ.get("TF_XLA_FLAGS"):
         return None
     try:
-        folder = root / _key(given, metadata.version("tensorflow"))
+        folder = root / _key(metadata.version("tensorflow"))
     except metadata.PackageNotFoundError:
         # A build with another package name, so the version is unknown.
         return None
     # Quotes protect spaces in the path; a quote in it cannot be escaped.
     if "'" in str(folder) or not _is_usable(folder):
         return None
-    os.environ["TF_XLA_FLAGS"] = f"{given} {_OPTION}='{folder}'".strip()
+    os.environ["TF_XLA_FLAGS"] = f"{_OPTION}='{folder}'"
     return folder
 
 
@@ -125,19 +122,18 @@ def _root() -> Path | None:
     return None
 
 
-def _key(flags: str, version: str) -> str:
+def _key(version: str) -> str:
     """Returns a hash of the machine, version and flags that determine compiled code."""
     try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
-        names = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
-        processor = [x for x in lines if x.partition(":")[0].strip() in names]
+        text = Path("/proc/cpuinfo").read_text("utf-8")
+        processor = re.findall(r"^(?:flags|Features)\s*:.*", text, re.MULTILINE)[:1]
     except OSError:
         # Unknown processor: a folder for this host only.
         processor = [platform.processor(), platform.node()]
     # XLA partitions work by the number of threads at compile time.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     variables = ("TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
-    settings = (flags, *(os.environ.get(name, "") for name in variables))
+    settings = [os.environ.get(name, "") for name in variables]
     machine = (platform.machine(), *processor, str(cores or os.cpu_count()))
     facts = (version, *machine, *settings)
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
@@ -150,39 +146,21 @@ def _is_usable(folder: Path) -> bool:
         _clean(folder.parent)
         has_space = shutil.disk_usage(folder).free >= MIN_FREE_BYTES
         return has_space and os.access(folder, os.W_OK)
-    except (OSError, ValueError):
-        # An entry that another process cuts off while it is read is a ValueError.
+    except OSError:
         return False
 
 
 def _clean(root: Path) -> None:
-    """Deletes damaged and old entries, and the least recently used above MAX_BYTES."""
+    """Deletes empty and old entries, and the least recently used above MAX_BYTES."""
     now, size = time.time(), 0
     entries = []
     for path in root.glob("*/*.pb*"):
         status = path.stat()
         used = max(status.st_atime, status.st_mtime)
         # Other suffixes are temporary names of entries that TensorFlow is writing.
-        is_good = _is_whole(path) if path.suffix == ".pb" else now - used < 24 * 3600
-        entries.append((used if is_good else 0.0, status.st_size, path))
+        is_empty = path.suffix == ".pb" and status.st_size == 0
+        entries.append((0.0 if is_empty else used, status.st_size, path))
     for used, bytes_, path in sorted(entries, reverse=True):
         size += bytes_
         if size > MAX_BYTES or now - used > MAX_UNUSED_SECONDS:
             path.unlink(missing_ok=True)
-
-
-def _is_whole(path: Path) -> bool:
-    """Returns True if an entry's protocol buffer of three fields fills the file."""
-    size, numbers = path.stat().st_size, set()
-    with path.open("rb") as file:
-        while (position := file.tell()) < size:
-            tag, *digits = file.read(11)
-            # A varint: 7 bits per byte, the lowest first; the last byte is below 128.
-            width = next((n for n, byte in enumerate(digits, 1) if byte < 128), 0)
-            length = sum((digits[n] & 127) << 7 * n for n in range(width))
-            end = position + 1 + width + length
-            if tag & 7 != 2 or not width or end > size:
-                return False
-            numbers.add(tag >> 3)
-            file.seek(end)
-    return numbers == _FIELDS

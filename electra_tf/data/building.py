@@ -195,7 +195,7 @@ def _prepare(
         with contextlib.suppress(OSError):
             files.remove(work)
         return records.verify(folder)
-    files.remove_leftovers(folder)
+    files.remove_leftovers(folder, is_locked=True)
     if unfinished:
         _reject_other(folder, unfinished, settings, "an unfinished build")
         log(f"resuming the build in {folder}")

@@ -31,7 +31,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     # A relative path such as "." has no name for a temporary sibling folder.
     folder = Path(options.to).resolve()
     # May restore a folder, which then is not overwritten.
-    files.remove_leftovers(folder.parent, of=folder.name)
+    files.remove_leftovers(folder.parent)
     _check_output(Path(options.to), target, overwrite=options.overwrite)
     source = Source(
         options.source,

@@ -11,12 +11,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from electra_tf.features import (
-    ENCODER_INPUTS,
-    PRETRAINING,
-    encoder_inputs,
-    tensor_specs,
-)
+from electra_tf.features import ENCODER_INPUTS, PRETRAINING, encoder_inputs
 from electra_tf.layers.embeddings import TextEmbedding
 from electra_tf.layers.lora import LoraModel, train_factors
 from electra_tf.layers.packing import Packing
@@ -37,7 +32,7 @@ class ExportsTokenInputs:
         """Exports the model; the default ``input_signature`` takes any [B, S]."""
         if kwargs.get("input_signature") is None:
             features = {name: PRETRAINING[name] for name in self.exported_inputs}
-            kwargs["input_signature"] = [tensor_specs(features)]
+            kwargs["input_signature"] = [features]
         super().export(filepath, *args, **kwargs)
 
     def quantize(

@@ -162,7 +162,7 @@ def prepare(
     with contextlib.ExitStack() as lock:
         if writes:
             lock.enter_context(files.owned(folder.path))
-            files.remove_leftovers(folder.path)
+            files.remove_leftovers(folder.path, is_locked=True)
             if options.overwrite:
                 folder.delete_records(data_dir)
         built = _build(config, strategy, log, objective)

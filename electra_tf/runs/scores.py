@@ -41,12 +41,8 @@ def load(config: ScoreConfig, log: Log) -> tuple[str, keras.Model, WordPiece]:
     is_masked |= method == "auto" and not folder.has_model("discriminator")
     name = "generator" if is_masked else "discriminator"
     path = folder.model_path(name)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{folder.path} has no {path.name}, which --method={method} needs: name a "
-            "finished run or an import, or choose another --method."
-        )
-    model = folder.load(name, keras.Model)
+    hint = f"--method={method} needs it: name a finished run, or choose another."
+    model = folder.load(name, keras.Model, hint)
     for kind, cls in _CLASSES.items():
         if isinstance(model, cls) and method in ("auto", kind):
             folder.check_vocabulary(name, model.encoder)

@@ -89,7 +89,7 @@ class Search:
         if done:
             self.log(f"{len(done)} of {self.trials} trials are done")
         progress = cli.Progress(self.trials, unit="trial", log=self.log)
-        progress.move(len(done))
+        progress.update(len(done))
         while len(done) < self.trials:
             number = len(done)
             if (values := self.proposal(done)) is None:
@@ -108,7 +108,7 @@ class Search:
                     "trials": done,
                 },
             )
-            progress.move(len(done))
+            progress.update(len(done))
             text = "  ".join(f"{name} {x:.3g}" for name, x in values.items())
             self.log(
                 f"trial {number}  {text}  {self.metric} {score:.2f}  best "

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.errors import UserError
-from electra_tf.features import ENCODER_INPUTS, tensor_specs
+from electra_tf.features import ENCODER_INPUTS
 from electra_tf.layers.quantization import modes
 from electra_tf.serving import onnx_graph
 from electra_tf.tasks.heads import TaskModel, Tensors, fresh_copy
@@ -136,7 +136,7 @@ class ServingModule(tf.Module):
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
         examples = tf.TensorSpec([None], tf.string, "examples")
-        ids = tensor_specs(ENCODER_INPUTS)
+        ids = ENCODER_INPUTS
         return {
             "serving_default": texts,
             "ids": _traced(self.serve_ids, **ids),
@@ -227,7 +227,7 @@ class NumbersModule(tf.Module):
 
     def function(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns ``answer`` as a ``tf.function`` for any batch size and length."""
-        specs = tensor_specs(ENCODER_INPUTS)
+        specs = ENCODER_INPUTS
         return tf.function(self.answer, input_signature=[specs], autograph=False)
 
     def difference(self, run: Run) -> float:
@@ -346,7 +346,7 @@ def export_onnx(
     import tf2onnx
 
     module = NumbersModule(model, task)
-    specs = tensor_specs(ENCODER_INPUTS)
+    specs = ENCODER_INPUTS
     try:
         converted, _ = tf2onnx.convert.from_function(
             module.function(), input_signature=[specs], opset=_ONNX_OPSET

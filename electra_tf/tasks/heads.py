@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import UserError
-from electra_tf.features import ENCODER_INPUTS, encoder_inputs, tensor_specs
+from electra_tf.features import ENCODER_INPUTS, encoder_inputs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.lora import LoraModel
@@ -234,7 +234,7 @@ class TaskModel(
         # A trace keeps its weights, without new factors of LoRA or new int8 kernels.
         key = self.encoder.lora_rank, modes(self)
         if self._inference[0] != key:
-            specs = [tensor_specs(ENCODER_INPUTS)]
+            specs = [ENCODER_INPUTS]
             function = tf.function(self.infer, input_signature=specs, autograph=False)
             self._inference = key, function
         return self._inference[1]

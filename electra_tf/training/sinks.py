@@ -132,7 +132,7 @@ class Progress:
         self._bar.update(step, "  ".join([*parts, self._columns(values)]))
 
     def tick(self, step: int) -> None:
-        self._bar.move(step)
+        self._bar.update(step)
 
     def finish(self) -> None:
         self._bar.close()

@@ -1,17 +1,13 @@
-import gzip
-import json
 import lzma
 
 import numpy as np
 import pytest
-from scipy import special
 from sklearn import metrics as peers
 
 from electra_tf.analysis import Inspector, errors
 from electra_tf.analysis.errors import Marked
 from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import read_tagged
-from electra_tf.errors import UserError
 from electra_tf.runs.scores import token_scores
 from tests import tiny_run
 from tests.tasks.common import TOKENS
@@ -36,7 +32,7 @@ def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
         pieces = np.split(np.arange(len(tokens)), starts[1:])
         for word, own in zip(read, pieces, strict=True):
             worst = max(shown.probabilities[1 + piece] for piece in own)
-            probability = special.expit(found["discriminator"][word])
+            probability = -np.expm1(-found["discriminator"][word])
             assert probability == pytest.approx(worst, abs=1e-5)
             least = min(fits[piece] for piece in own)
             assert found["generator"][word] == pytest.approx(-least, abs=1e-4)
@@ -153,51 +149,15 @@ def test_broken_and_empty_files_are_one_line(tmp_path):
         ("x.m2", "S a b c d\nA 0 1|||X|||a", "line 2 must be"),
         ("x.m2", "S a b c d\nB 0 1", "line 2 must be"),
         ("x.m2", "\n", "the file is empty"),
-        ("x.conll", "\n", "single word|no words|is empty"),
-        ("x.txt", "I\tB-X\n", "must be c or i .*'B-X' in "),
     ):
         with pytest.raises(ValueError, match=message) as raised:
             read(tmp_path, text, name)
         assert "\n" not in str(raised.value)
 
 
-def test_columns(tmp_path):
-    # As FCE's files, which have no header.
-    found = read(tmp_path, "I\tc\nlikes\ti\n\nit\tc\n", "fce.tsv")
-    assert [each.kinds for each in found] == [("", "error"), ("",)]
-    assert read(tmp_path, "a x 0\nb y 1\n", "x.txt")[0].kinds == ("", "error")
-
-
-def test_minimal_pairs(tmp_path):
-    row = {"sentence_good": "The cats sleep .", "sentence_bad": "The cats sleeps ."}
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row | {"UID": name}))
-    (found,) = errors.read_marked(str(tmp_path / "one.jsonl"), pytest.fail)
-    assert found.words == ("The", "cats", "sleeps", ".")
-    assert found.kinds == ("", "", "one", "")
-    both = errors.read_marked(str(tmp_path), pytest.fail)
-    assert [each.kinds[2] for each in both] == ["one", "two"]
-    packed = tmp_path / "two.jsonl.gz"
-    packed.write_bytes(gzip.compress((tmp_path / "two.jsonl").read_bytes()))
-    assert errors.read_marked(str(packed), pytest.fail) == both[1:]
-    # A missing word marks the word after it, an added one itself.
-    for bad, kinds in (
-        ("It so good", ("", "x", "")),
-        ("It is so", ("", "", "x")),
-        ("It was is so good", ("", "x", "", "", "")),
-    ):
-        row = {"sentence_good": "It is so good", "sentence_bad": bad, "UID": "x"}
-        (found,) = read(tmp_path, json.dumps(row), "x.jsonl")
-        assert found.kinds == kinds
-
-
 def test_missing_files(tmp_path):
-    for name, said in (("none.m2", ""), ("none.jsonl", ": correct --errors")):
-        with pytest.raises(OSError, match=f"{name}{said}"):
-            errors.read_marked(str(tmp_path / name), pytest.fail)
-    (tmp_path / "m2").mkdir()
-    with pytest.raises(ValueError, match=r"^--errors=.* has no pairs"):
-        errors.read_marked(str(tmp_path / "m2"), pytest.fail)
+    with pytest.raises(OSError, match=r"none\.m2"):
+        errors.read_marked(str(tmp_path / "none.m2"), pytest.fail)
 
 
 def test_tagged_files(tmp_path):
@@ -206,9 +166,8 @@ def test_tagged_files(tmp_path):
         ("x.conllu", conllu, "AUX"),
         ("X.CONLLU.XZ", lzma.compress(conllu), "AUX"),
         ("x.txt", b"Is VBZ B-VP\n", "VBZ"),
+        ("x.tsv", b"Is\tVBZ\n", "VBZ"),
     ):
         (tmp_path / name).write_bytes(text)
         (sentence,) = read_tagged(str(tmp_path / name))
         assert (sentence.words, sentence.tags) == (("Is",), (tag,))
-    with pytest.raises(UserError, match=r"x\.tsv: --tagged takes CoNLL-U"):
-        read_tagged("x.tsv")

@@ -6,53 +6,43 @@ import sys
 
 import pytest
 
+from electra_tf import cli
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import Fills, Verdicts, inspect, render
+from electra_tf.analysis import Fills, Verdicts, inspector
 
-PLAIN = Verdicts("a <b>", ("[CLS]", "a", "##b", "[SEP]"), (0.01, 0.3, 0.62, 0.9))
-CORRUPTED = Verdicts(
-    "one two six",
-    ("[CLS]", "one", "ten", "&", "[SEP]"),
-    (0.0, 0.7, 0.8, 0.1, 0.2),
-    ("[CLS]", "one", "two", "six", "[SEP]"),
-    (False, True, True, True, False),
-)
 CHOICES = (("<i>", 0.5), ("\u6f22", 0.25))
 FILLS = Fills("x [MASK]", ("[CLS]", "x", "[MASK]", "[SEP]"), "[MASK]", (CHOICES,))
 
 
-def page(*answers, about=""):
-    return render.page(answers=answers, title="t", about=about)
-
-
 # Clear screen, hidden text, a one-byte control sequence, and right-to-left override.
-HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\u202e\r"
-HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u202e\u000d"
+HOSTILE = "a\x1b[2J\x1b[8m\x9b31m\r\u202e"
+HARMLESS = r"a\u001b[2J\u001b[8m\u009b31m\u000d\u202e"
 
 
-def test_tokens_cannot_reach_the_terminal():
+def test_tokens_cannot_reach_the_terminal(capsys):
     tokens = ("[CLS]", HOSTILE)
     for result in (
         Fills(HOSTILE, tokens, "[MASK]", (((HOSTILE, 0.5), ("b", 0.1)),)),
         Verdicts(HOSTILE, tokens, (0.1, 0.9)),
         Verdicts(HOSTILE, tokens, (0.1, 0.9), tokens, (False, True)),
     ):
-        for text in (inspect.shown(result), page(result, about=HOSTILE)):
-            assert HARMLESS in text
-            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
-        assert inspect.record(result)["tokens"][1] == HOSTILE
+        cli.say(inspector.shown(result))
+        text = capsys.readouterr().out
+        assert HARMLESS in text
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert inspector.record(result)["tokens"][1] == HOSTILE
 
 
 def test_long_texts_are_wrapped(monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
-    shown = inspect.shown(Verdicts("x", ("word",) * 20, (0.1,) * 20))
+    shown = inspector.shown(Verdicts("x", ("word",) * 20, (0.1,) * 20))
     assert shown.count("word") == 20
     assert shown.count("token") == 3
     assert max(map(len, shown.splitlines())) <= 50
 
 
 def test_fills_as_text():
-    assert inspect.shown(FILLS).splitlines() == [
+    assert inspector.shown(FILLS).splitlines() == [
         "x [MASK]",
         "       [MASK]  <i>   50.00%",
         "               \u6f22     25.00%",
@@ -83,36 +73,6 @@ class Document(html.parser.HTMLParser):
         self.text.append(data)
 
 
-def test_page_is_well_formed_escaped_and_alone():
-    source = page(PLAIN, CORRUPTED, FILLS, about="of <runs>")
-    document = Document(source)
-    text = "".join(document.text)
-    for shown in ("of <runs>", "a <b>", "<i>", "\u6f22", "Numbers"):
-        assert shown in text
-    assert "<i>" not in source
-    assert "<b>" not in source
-    # The page loads no external resource.
-    assert not re.search(r"https?:|url\(|@import|<script|<link|<img", source)
-    titles = [value for _, name, value in document.attributes if name == "title"]
-    assert "##b: 62.0% replaced" in titles
-    assert "ten: 80.0% replaced; was two" in titles
-    assert "one: 70.0% replaced; was one" in titles
-
-
-def test_page_marks_outcomes_without_colour():
-    source = page(CORRUPTED)
-    rest = r"</span>(?:<rt>.*?</rt></ruby>)?(<sup>.</sup>)?"
-    tokens = dict(re.findall(rf'title="(\S+): [^>]*>[^<]*{rest}', source))
-    marked = {"one": "<sup>!</sup>", "ten": "<sup>+</sup>", "&amp;": "<sup>-</sup>"}
-    assert tokens == {"[CLS]": "", **marked, "[SEP]": ""}
-    assert "<rt>two</rt>" in source
-    assert "<rt>=</rt>" in source
-    # Pieces of a word are joined.
-    source = page(PLAIN)
-    joined = re.sub(r"<[^>]+>", "", re.search(r'<p class="text">(.*?)</p>', source)[1])
-    assert joined == "[CLS] ab [SEP]"
-
-
 def test_json_lines(folder, capsys):
     def lines(*arguments):
         assert command(["inspect", f"--model={folder}", "--json", *arguments]) == 0
@@ -135,20 +95,12 @@ def test_json_lines(folder, capsys):
     assert len(found["fills"]) == 1
 
 
-def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_path):
+def test_texts_from_standard_input(folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("a good book\n\nbad\r\n"))
-    target = tmp_path / "out.html"
-    inspected = ["inspect", f"--model={folder}", f"--html={target}"]
-    assert command(inspected) == 0
-    shown = capsys.readouterr()
-    assert shown.out.count("P(replaced) %") == 2
-    assert shown.out.count(inspect.LEGEND) == 1
-    assert f"wrote {target}" in shown.err
-    Document(target.read_text())
-    with pytest.raises(SystemExit, match="--overwrite"):
-        command([*inspected, "bad"])
-    assert command([*inspected, "--overwrite", "x"]) == 0
-    assert list(tmp_path.iterdir()) == [target]
+    assert command(["inspect", f"--model={folder}"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("P(replaced) %") == 2
+    assert shown.count(inspector.LEGEND) == 1
 
 
 @pytest.mark.parametrize(

@@ -68,32 +68,25 @@ def test_probes_are_logistic_regressions():
     assert scores[1] > scores[0] + 0.1
     most = np.bincount(targets[training]).argmax()
     assert baseline == (targets[~training] == most).mean()
-    binary, baseline = representations.probe(
-        states, targets == 2, sentences, is_detection=True
-    )
+    binary, baseline = representations.probe(states, targets == 2, sentences)
     assert baseline == 0.5
     assert 1 > binary[1] > binary[0] > 0.4
     with pytest.raises(ValueError, match="a probe needs two: give more"):
         representations.probe(states, np.ones(600), sentences)
 
 
-@pytest.mark.slow
-def test_two_encoders_side_by_side(folder, tmp_path):
-    """An encoder and a masked LM with different widths and the same vocabulary."""
+def test_the_encoder_of_a_masked_lm(tmp_path):
     generator = tiny_run.electra(seed=9).generator
-    other = tiny_run.save(tmp_path / "bert", generator, objective="mlm")
+    model = tiny_run.save(tmp_path / "bert", generator, objective="mlm")
     lines = "The/DET movie/NOUN was/AUX good/ADJ\n\nbad/ADJ books/NOUN song/NOUN\n\n"
     text = lines.replace("/", "\t").replace(" ", "\n")
     (tmp_path / "tagged.txt").write_text(text * 12)
-    flags = {"encoders": (str(folder),), "tagged": (str(tmp_path / "tagged.txt"),)}
-    config = AnalyzeConfig(model=str(other), output="x", **flags)
+    tagged = (str(tmp_path / "tagged.txt"),)
+    config = AnalyzeConfig(model=str(model), output="x", tagged=tagged)
     found = representations.section(Subject(config, note))
     layers, cka = found.tables.values()
-    assert set(layers["encoder"]) == {str(other), str(folder)}
-    assert set(layers["probe"]) == {"tag", "replaced"}
-    own = cka[cka["encoders"] == str(other)]
-    diagonal = own[own["layer"] == own["other layer"]]
+    assert layers["probe"].tolist() == ["replaced"] * 3 + ["tag"] * 3
+    diagonal = cka[cka["layer"] == cka["other layer"]]
     assert diagonal["CKA"].tolist() == pytest.approx([1] * 3)
-    assert set(cka["encoders"]) == {str(other), str(folder), f"{other} and {folder}"}
     for chart in found.charts:
         render.figure(found.tables[chart.table], chart)

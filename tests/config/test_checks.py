@@ -43,8 +43,8 @@ def test_what_fits_is_allowed(flags):
         ("--objective=electric --nosampling_dropout", "--nosampling_dropout"),
         ("--generator=uniform --temperature=2", "--temperature cannot be used with"),
         ("--generator=two_tower --mask_rule=bert", "--mask_rule cannot be used with"),
-        ("--generator_steps=5", "setting of --training=two_stage"),
-        ("--adversarial_steps=5", "setting of --training=reinforce or gumbel"),
+        ("--generator_steps=5", "needs --training=two_stage"),
+        ("--adversarial_steps=5", "needs --training=reinforce or gumbel"),
         (f"--training=two_stage {WHOLE}", "Add --sharing=nes"),
         ("--freeze_generator --init_from=x", "Add --sharing=nes"),
         ("--training=two_stage --sharing=nes", "both need one size"),
@@ -86,7 +86,6 @@ def test_what_fits_is_allowed(flags):
         ("--discriminator_weight=-50", "--discriminator_weight must be at least 0"),
         ("--dropout=1", "--dropout must be below 1, got 1"),
         ("--learning_rate=inf", "--learning_rate must be a finite number, got inf"),
-        ("--mask_variants=10", "--mask_variants is no longer a flag: leave it out"),
         (LATE, "--warmup_steps=10 leaves no step .* use --lr_schedule=product"),
     ],
 )

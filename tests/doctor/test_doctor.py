@@ -10,7 +10,6 @@ from safetensors.numpy import load_file, save_file
 from electra_tf import doctor
 from electra_tf.__main__ import main as command
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.doctor import read_flagfile
 from tests import tiny, tiny_run
 from tests.interop.models import GOLDEN
 from tests.layers.helpers import randomize
@@ -88,20 +87,6 @@ def test_what_looks_like_a_trap(subject):
     found = with_metrics(subject, replaced_fraction=0.04)
     found = with_flags(found, mask_rate=0.3, final_mask_rate=0.1)
     assert said(doctor.examine(found)) == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("small", "base", "large", "small_plus_plus", "tiny"),
-        # Generators of the discriminator's size are right here.
-        *("objectives/two_stage", "objectives/sharing_all"),
-    ],
-)
-def test_shipped_configs(name):
-    found = said(doctor.examine(read_flagfile(f"configs/{name}.cfg")))
-    equal = {("WARNING", "generator size")} if name == "small_plus_plus" else set()
-    assert found.keys() == equal
 
 
 def test_missing_and_damaged_files(tmp_path):
@@ -184,6 +169,12 @@ def test_runs_with_traps(subject, change, values, level, text):
     check(doctor.examine(change(subject, **values)), level, trap, text)
 
 
+def test_a_loss_that_is_not_finite_beside_a_finite_auc(subject):
+    lost = {"step": 500, "replaceable_auc": 0.5, "replaceable_loss": None}
+    found = dataclasses.replace(subject, metrics=({**tiny_run.HEALTHY, **lost},))
+    check(doctor.examine(found), "PROBLEM", "training", "replaceable_loss")
+
+
 def test_weights_that_were_never_trained(subject, tmp_path):
     fresh = doctor.read(tiny_run.save(tmp_path, tiny.electra(vocab=len(TOKENS))))
     check(doctor.examine(fresh), "PROBLEM", "weights", "no part was trained")
@@ -193,26 +184,16 @@ def test_weights_that_were_never_trained(subject, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flag", "level", "trap", "text"),
+    ("flags", "level", "text"),
     [
-        ("--learning_rate=5e-4", "PROBLEM", "learning rate", "5e-4 (ELECTRA-Small's)"),
-        ("--warmup_steps=2000000", "WARNING", "learning rate", "never peaks"),
-        ("--warmup_steps=0", "WARNING", "learning rate", "three to six times"),
-        ("--generator_hidden_size=1", "WARNING", "generator size", "1 of the width"),
+        ({"learning_rate": 5e-4, "hidden_size": 768}, "PROBLEM", "(ELECTRA-Small's)"),
+        ({"warmup_steps": 2000000}, "WARNING", "never peaks"),
+        ({"warmup_steps": 0}, "WARNING", "three to six times"),
     ],
 )
-def test_configs_with_traps(tmp_path, flag, level, trap, text):
-    path = tmp_path / "a.cfg"
-    path.write_text(f"--flagfile=configs/base.cfg\n{flag}")
-    check(doctor.examine(read_flagfile(str(path))), level, trap, text)
-
-
-def test_configs_that_cannot_be_read(tmp_path):
-    (tmp_path / "a.cfg").write_text("--learning_rat=1")
-    with pytest.raises(ValueError, match=r"a\.cfg.*learning_rat"):
-        read_flagfile(str(tmp_path / "a.cfg"))
-    with pytest.raises(FileNotFoundError, match="no flagfile"):
-        read_flagfile(str(tmp_path / "none.cfg"))
+def test_flags_with_traps(subject, flags, level, text):
+    findings = doctor.examine(with_flags(subject, **flags))
+    check(findings, level, "learning rate", text)
 
 
 @pytest.fixture
@@ -265,9 +246,5 @@ def test_command(tmp_path, capsys):
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"level", "trap", "found", "advice"} == rows[0].keys()
     assert sum(row["level"] == "PROBLEM" for row in rows) == 1
-    assert command(["doctor", "--flagfile=configs/small.cfg"]) == 0
-    for wrong in (["--model=/none"], ["--flagfile=/none"]):
-        with pytest.raises(SystemExit, match="error: "):
-            command(["doctor", *wrong])
-    with pytest.raises(SystemExit, match="either --model or --flagfile"):
-        command(["doctor"])
+    with pytest.raises(SystemExit, match="error: "):
+        command(["doctor", "--model=/none"])

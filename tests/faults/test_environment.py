@@ -92,7 +92,7 @@ def test_progress_of_a_clock_that_stands_still_or_runs_back():
     options = {"log": said.append, "clock": lambda: next(times, 1e12)}
     progress = cli.Progress(10, seconds=-1e18, **options)
     for step in (1, 2, 3):
-        progress.update(step)
+        progress.update(step, "")
     assert len(said) == 3
     assert not [line for line in said if "-" in line.split("eta")[1].split("  ")[0]]
 

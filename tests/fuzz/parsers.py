@@ -240,7 +240,6 @@ _CONLLU = (
 )
 _SCORE = {"label": ("score",), "kind": "regression"}
 _TAGGED = b'{"words": ["a", "b"], "tags": ["O", "B-X"]}\n'
-_COLUMNS = b"the\tc\ncat\tc\nsit\ti\n\nit\tc\nis\tc\n"
 _LOG = b'{"seed": 0, "step": 5, "loss": 1.5}\n{"seed": 0, "epoch": 1}\n'
 PARSERS = {
     "table.csv": _table("train.csv", _CSV),
@@ -253,9 +252,6 @@ PARSERS = {
     "conllu": _sentences("train.conllu", _CONLLU, "1", "3"),
     "tagging.jsonl": _sentences("train.jsonl", _TAGGED, "words", "tags"),
     "m2": _file("errors.m2", _M2, lambda path: errors.read_marked(path, silent)),
-    "marked columns": _file(
-        "errors.txt", _COLUMNS, lambda path: errors.read_marked(path, silent)
-    ),
     "minimal pairs": _file(
         "pairs.jsonl", _PAIR * 2, lambda path: minimal_pairs.read_pairs([path])
     ),

@@ -113,7 +113,7 @@ def test_a_masked_lm_run_is_asked_for_its_own(tmp_path, electra):
     folder = tiny_run.save(tmp_path / "run", objective="mlm")
     (folder / "discriminator.keras").unlink()
     assert run(folder, electra[1])["method"] == "masked_lm"
-    with pytest.raises(FileNotFoundError, match=r"no discriminator.keras, which --me"):
+    with pytest.raises(ValueError, match=r"No such file .* --method=detection needs"):
         run(folder, electra[1], method="detection")
 
 

@@ -6,7 +6,7 @@ from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
 from electra_tf.config import fields
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.features import ENCODER_INPUTS, tensor_specs
+from electra_tf.features import ENCODER_INPUTS
 from electra_tf.systems import build
 from tests import tiny
 from tests.tiny_run import SIZES
@@ -92,7 +92,7 @@ def test_the_training_step(precision, flags):
 def test_the_served_encoder(name):
     encoder = tiny.electra(num_layers=1).discriminator
     served = tf.function(getattr(encoder, name))
-    specs = tensor_specs(ENCODER_INPUTS)
+    specs = ENCODER_INPUTS
     assert without_gpu_kernel(served.get_concrete_function(specs)) == set()
 
 
