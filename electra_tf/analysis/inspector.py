@@ -159,7 +159,8 @@ class Inspector:
     def masking(self, length: int, mask_rate: float | None = None) -> Masking:
         """Returns the masking at the end of pretraining for rows of this length.
 
-        ``rare_tokens`` masks like ``tokens``, since the folder has no token counts.
+        ``rare_tokens``, for which the folder has no token counts, and ``spans`` of
+        older runs mask like ``tokens``.
         """
         vocabulary, flags = self.vocabulary, self.flags
         if mask_rate is None:
@@ -174,7 +175,7 @@ class Inspector:
             mask_rate=mask_rate,
             max_predictions_per_seq=max(1, round(length * mask_rate)),
             rule=flags.get("mask_rule", "electra"),
-            select="tokens" if select == "rare_tokens" else select,
+            select="tokens" if select in ("rare_tokens", "spans") else select,
             continuation=[token.startswith("##") for token in vocabulary.tokens],
         )
 
