@@ -72,11 +72,6 @@ def build(
         wanted["decontaminate"] = corpora.corpus_hash(texts)
     if config.vocab_file and not vocabulary:
         vocabulary = Vocabulary.load(config.vocab_file)
-        if config.vocab_size not in (RecordsConfig.vocab_size, len(vocabulary)):
-            log(
-                f"warning: --vocab_size={config.vocab_size} has no effect: "
-                f"{config.vocab_file} has {len(vocabulary)} tokens."
-            )
     vocabulary = vocabulary or prepare_vocabulary(config, outputs=outputs, log=log)
     words = [token for token in vocabulary.tokens if not token.startswith("[")]
     lost = sum(token != token.lower() for token in words)

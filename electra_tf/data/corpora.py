@@ -7,7 +7,6 @@ other sources to plain files first.
 from __future__ import annotations
 
 import dataclasses
-import glob
 import hashlib
 import itertools
 import math
@@ -54,7 +53,7 @@ def open_corpus(
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and
             Parquet, and other tables as plain text.
-        outputs: folders to leave out of other folders and of patterns.
+        outputs: folders to leave out of folders and patterns.
         log: receives a warning about skipped files of folders.
 
     Raises ``ValueError`` if a spec matches nothing or an empty file.
@@ -107,15 +106,9 @@ def _files(
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
-    is_folder = not paths.is_remote(spec) and os.path.isdir(spec)
-    ours: set[Path] = set()
-    if not paths.is_remote(spec):
-        parts = Path(spec).parts
-        if not is_folder:
-            parts = itertools.takewhile(lambda part: not glob.has_magic(part), parts)
-        # An output folder that contains the spec does not exclude it.
-        ours = {Path(folder).resolve() for folder in outputs}
-        ours -= {*Path(*parts).resolve().parents}
+    is_remote = paths.is_remote(spec)
+    is_folder = not is_remote and os.path.isdir(spec)
+    ours = [] if is_remote else [Path(folder).resolve() for folder in outputs]
     matches = []
     for path in _below(spec, skipped) if is_folder else paths.matching(spec):
         if os.path.islink(path) and not paths.exists(path):
@@ -136,7 +129,7 @@ def _files(
         skipped += sorted({*matches}.difference(texts or tabular))
         matches = texts or tabular
         problem = f"the folder has no file ending in {', '.join((*SUFFIXES, *TABLES))}"
-    elif paths.is_remote(spec) and paths.is_folder(spec):
+    elif is_remote and paths.is_folder(spec):
         pattern = f"{spec.rstrip('/')}/**"
         problem = f"it is a remote folder: give a pattern, such as {pattern}"
     if not matches:

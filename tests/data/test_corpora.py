@@ -117,13 +117,12 @@ def test_outputs_are_left_out_of_folders_and_patterns(write, tmp_path):
     for spec, text in (
         (tmp_path, "text"),
         (tmp_path / "**", "text"),
-        (out / "own", "own text"),
-        (out / "own" / "*", "own text"),
         (out / "vocab.txt", "token"),
     ):
         assert documents(spec, outputs=[out]) == [[text]]
-    with pytest.raises(UserError, match="files of the output folder"):
-        documents(out / "*", outputs=[out])
+    for spec in (out / "*", out / "own"):
+        with pytest.raises(UserError, match="files of the output folder"):
+            documents(spec, outputs=[out])
 
 
 @pytest.mark.parametrize("seed", range(20))
