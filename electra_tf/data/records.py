@@ -44,6 +44,10 @@ class Manifest:
         vocabulary: ``size``, ``sha256``, names and ids of the special tokens.
         corpus: ``sources``; counts of documents, lines, characters, [UNK] in the
             training split, and dropped documents by ``selection.REASONS``.
+
+    Examples:
+        >>> sum(shard.records for shard in manifest.train) > 0
+        True
     """
 
     settings: dict
