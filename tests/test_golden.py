@@ -192,6 +192,9 @@ GONE = {
 }
 
 
+GONE_CHOICES = {"--mask_select": {"spans"}}
+
+
 def test_no_flag_is_lost():
     expected = read(HERE / "flags.json")
     assert len(expected) == 8
@@ -204,7 +207,10 @@ def test_no_flag_is_lost():
             if option in ("-h", "--help", "texts"):
                 continue
             default = CHANGED.get((name, option), meaning["default"])
-            assert found[option]["choices"] == meaning["choices"], (name, option)
+            gone = GONE_CHOICES.get(option, set())
+            choices = meaning["choices"]
+            choices = choices and [each for each in choices if each not in gone]
+            assert found[option]["choices"] == choices, (name, option)
             assert found[option]["default"] == default, (name, option)
 
 

@@ -169,7 +169,8 @@ class Inspector:
         """Masks encoder inputs [B, S] as at the end of pretraining.
 
         The masks of a row are a function of ``seed`` and its number in ``rows``, int64
-        [B]. ``rare_tokens`` masks like ``tokens``: the folder has no token counts.
+        [B]. ``rare_tokens``, for which the folder has no token counts, and ``spans`` of
+        older runs mask like ``tokens``.
         """
         vocabulary, flags = self.vocabulary, self.flags
         length = inputs["input_ids"].shape[1]
@@ -185,7 +186,7 @@ class Inspector:
             mask_rate=mask_rate,
             max_predictions_per_seq=max(1, round(length * mask_rate)),
             rule=flags.get("mask_rule", "electra"),
-            select="tokens" if select == "rare_tokens" else select,
+            select="tokens" if select in ("rare_tokens", "spans") else select,
             continuation=[token.startswith("##") for token in vocabulary.tokens],
         )
         keys = row_keys(rows, tf.zeros_like(rows), seed=seed)

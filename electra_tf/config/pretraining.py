@@ -104,13 +104,13 @@ class MaskingConfig(Group):
     final_mask_rate: float | None = field(
         "Rate of the last step, reached linearly; default: constant.", above=0, max=1
     )
-    mask_select: Literal[
-        "tokens", "whole_words", "spans", "rare_tokens", "with_replacement"
-    ] = field(
-        "Exactly mask_rate of the tokens: single ones, whole words, spans of words "
-        "(SpanBERT), or rare ones more often (weight (n + 1)^-0.5 for n occurrences)."
-        " with_replacement: the original's draws.",
-        "tokens",
+    mask_select: Literal["tokens", "whole_words", "rare_tokens", "with_replacement"] = (
+        field(
+            "Exactly mask_rate of the tokens: single ones, whole words, or rare ones "
+            "more often (weight (n + 1)^-0.5 for n occurrences). with_replacement: "
+            "the original's draws.",
+            "tokens",
+        )
     )
 
 

@@ -49,9 +49,8 @@ def build(
 
     The records depend on the corpus and the settings only, not on the number of
     processes. Resumes an interrupted build. Reuses a finished build of the same
-    settings, even if its text is missing or the packages of the corpus ``installed``
-    have changed. Scripts with more than 4 MB of text need ``if __name__ ==
-    "__main__"``.
+    settings, even if its text is missing. Scripts with more than 4 MB of text need
+    ``if __name__ == "__main__"``.
 
     Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
     trains it. ``outputs`` are folders to leave out of the corpus.
@@ -73,23 +72,17 @@ def build(
         wanted["decontaminate"] = corpora.corpus_hash(texts)
     if config.vocab_file and not vocabulary:
         vocabulary = Vocabulary.load(config.vocab_file)
-        if config.vocab_size not in (RecordsConfig.vocab_size, len(vocabulary)):
-            log(
-                f"warning: --vocab_size={config.vocab_size} has no effect: "
-                f"{config.vocab_file} has {len(vocabulary)} tokens."
-            )
     vocabulary = vocabulary or prepare_vocabulary(config, outputs=outputs, log=log)
     words = [token for token in vocabulary.tokens if not token.startswith("[")]
-    capitals = sum(token != token.lower() for token in words)
-    accents = sum(not unicodedata.is_normalized("NFD", token) for token in words)
-    for name, kind, count in zip(
-        CASING, ("capitals", "accents"), (capitals, accents), strict=True
-    ):
-        if config.lower_case and getattr(config, name) and count > _MANY * len(words):
-            log(
-                f"warning: {count:,} tokens of the vocabulary have {kind}, which are "
-                f"removed from the text: is it for --no{name}?"
-            )
+    lost = sum(token != token.lower() for token in words)
+    if config.strip_accents:
+        lost += sum(not unicodedata.is_normalized("NFD", token) for token in words)
+    if config.lower_case and lost > _MANY * len(words):
+        log(
+            f"warning: {lost:,} tokens of the vocabulary have capitals or accents, "
+            "which are removed from the text: is it for --nolower_case or "
+            "--nostrip_accents?"
+        )
     job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
     wanted["vocabulary_sha256"] = vocabulary.sha256
     sources = []
@@ -181,12 +174,8 @@ def _prepare(
         built = records.read_manifest(folder)
         stored = built.settings
         text = stored.get("corpus_sha256")
-        is_installed = [*config.corpus] == ["installed"] == built.corpus.get("sources")
-        if is_installed and settings.get("corpus_sha256") != text:
-            log(
-                f"warning: the installed packages have changed since {folder} was "
-                "built; --overwrite or another folder makes new records of them"
-            )
+        # Older versions hashed the names of the packages.
+        if [*config.corpus] == ["installed"] == built.corpus.get("sources"):
             settings = {**settings, "corpus_sha256": text}
         # The hash is missing if the text is.
         _reject_other(folder, stored, {"corpus_sha256": text, **settings}, "records")
@@ -319,7 +308,7 @@ def prepare_vocabulary(
                 return vocabulary
         specs = ", ".join(map(str, config.corpus))
         log(f"training a vocabulary of {size} tokens on {specs}")
-        tokens = train_vocabulary(_SampledLines(sources), size, **casing)
+        tokens = train_vocabulary(_sampled_lines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
         # This file first: without it, a vocabulary counts as the user's own.
         files.remove(path)
@@ -330,21 +319,14 @@ def prepare_vocabulary(
     return vocabulary
 
 
-@dataclasses.dataclass
-class _SampledLines:
-    """Iterates over the lines of the corpus, sampled by document if it is large."""
-
-    sources: Sequence[corpora.Source]
-
-    def __iter__(self) -> Iterator[str]:
-        # Sampling by hash of the text makes every iteration equal.
-        size = max(1, sum(source.size for source in self.sources))
-        limit = min(1, _VOCABULARY_BYTES / size) * 2**64
-        for document in itertools.chain.from_iterable(
-            source.documents() for source in self.sources
-        ):
-            # Samples a long document by line: it could be the whole corpus.
-            is_long = characters(document) > _LONG_DOCUMENT
-            for part in [[line] for line in document] if is_long else [document]:
-                if text_hash(part) < limit:
-                    yield from part
+def _sampled_lines(sources: Sequence[corpora.Source]) -> Iterator[str]:
+    """Yields the lines of the corpus, of a sample of documents if it is large."""
+    size = max(1, sum(source.size for source in sources))
+    # Sampling by hash of the text does not depend on the order of the files.
+    limit = min(1, _VOCABULARY_BYTES / size) * 2**64
+    for document in itertools.chain.from_iterable(s.documents() for s in sources):
+        # Samples a long document by line: it could be the whole corpus.
+        is_long = characters(document) > _LONG_DOCUMENT
+        for part in [[line] for line in document] if is_long else [document]:
+            if text_hash(part) < limit:
+                yield from part

@@ -7,7 +7,6 @@ other sources to plain files first.
 from __future__ import annotations
 
 import dataclasses
-import glob
 import hashlib
 import itertools
 import math
@@ -28,7 +27,6 @@ TABLES = (*tables.READERS, ".parquet")
 _NESTED = (".json", ".jsonl", ".parquet")
 _BLOCK = 1 << 16
 _COMPRESSION = 4  # Typical of text.
-_LONG_LINE = 1 << 20
 
 Document = Sequence[str]  # Stripped, non-empty lines.
 
@@ -55,7 +53,7 @@ def open_corpus(
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and
             Parquet, and other tables as plain text.
-        outputs: folders to leave out of other folders and of patterns.
+        outputs: folders to leave out of folders and patterns.
         log: receives a warning about skipped files of folders.
 
     Raises ``ValueError`` if a spec matches nothing or an empty file.
@@ -74,7 +72,8 @@ def open_corpus(
     skipped: list[str] = []
     for spec in map(str, sources):
         if spec == "installed":
-            opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
+            # Records of other versions of the packages stay valid.
+            opened[spec] = Generated(spec, installed.documents, lambda: "")
         elif spec.startswith("tfds:"):
             opened[spec] = _tfds(spec)
         else:
@@ -107,15 +106,9 @@ def _files(
         if paths.size(spec) == 0:
             raise UserError(f"{spec}: the file is empty. Leave it out.")
         return [spec]
-    is_folder = not paths.is_remote(spec) and os.path.isdir(spec)
-    ours: set[Path] = set()
-    if not paths.is_remote(spec):
-        parts = Path(spec).parts
-        if not is_folder:
-            parts = itertools.takewhile(lambda part: not glob.has_magic(part), parts)
-        # An output folder that contains the spec does not exclude it.
-        ours = {Path(folder).resolve() for folder in outputs}
-        ours -= {*Path(*parts).resolve().parents}
+    is_remote = paths.is_remote(spec)
+    is_folder = not is_remote and os.path.isdir(spec)
+    ours = [] if is_remote else [Path(folder).resolve() for folder in outputs]
     matches = []
     for path in _below(spec, skipped) if is_folder else paths.matching(spec):
         if os.path.islink(path) and not paths.exists(path):
@@ -136,7 +129,7 @@ def _files(
         skipped += sorted({*matches}.difference(texts or tabular))
         matches = texts or tabular
         problem = f"the folder has no file ending in {', '.join((*SUFFIXES, *TABLES))}"
-    elif paths.is_remote(spec) and paths.is_folder(spec):
+    elif is_remote and paths.is_folder(spec):
         pattern = f"{spec.rstrip('/')}/**"
         problem = f"it is a remote folder: give a pattern, such as {pattern}"
     if not matches:
@@ -250,7 +243,8 @@ class Text:
             lines = _read_lines(file, _line_start(file, self.start), self.name)
             document: list[str] = []
             after_blank = self.start == 0
-            for position, text in lines:
+            for position, line in lines:
+                text = line.strip()
                 if not document and position >= limit:
                     return
                 starts = after_blank and position >= self.start
@@ -289,7 +283,7 @@ def _table(path: str, column: str | None) -> Generated:
             if suffix == ".parquet":
                 kind, rows = "row", tables.parquet_rows(file, path, column)
             else:
-                lines = _table_lines(file, path)
+                lines = (line for _, line in _read_lines(file, 0, path))
                 kind, rows = "line", tables.READERS[suffix](lines, path)
             for number, row in rows:
                 text = _cell(row, column, f"{path}, {kind} {number}")
@@ -312,15 +306,6 @@ def _cell(row: dict[str, Any], column: str | None, where: str) -> str:
     if not isinstance(text := row[column], str):
         raise UserError(f"{where}: column {column!r} must hold text, got {text!r:.60}")
     return text
-
-
-def _table_lines(file: BinaryIO, path: str) -> Iterator[str]:
-    """Yields the decoded lines of a file, with their line breaks."""
-    position = 0
-    for raw in file:
-        text = _decoded(raw, position, path)
-        yield text if position else text.removeprefix("\ufeff")
-        position += len(raw)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -403,31 +388,17 @@ def _line_start(file: BinaryIO, offset: int) -> int:
 
 
 def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[tuple[int, str]]:
-    """Yields byte offset and stripped text of the lines from ``position`` on.
-
-    Splits lines of more than 1 MiB at spaces; their empty parts are no blank lines.
-    """
+    """Yields byte offset and text of the lines from ``position`` on."""
     if file.seekable():
         file.seek(position)
-    rest, is_part = b"", False
-    while raw := rest + file.readline(_LONG_LINE - len(rest)):
-        rest, is_cut = b"", len(raw) == _LONG_LINE and not raw.endswith(b"\n")
-        if is_cut:
-            # Without spaces, split before the first byte of a character.
-            last = next((n for n in range(1, 5) if raw[-n] & 0xC0 != 0x80), 1)
-            end = raw.rfind(b" ") + 1 or len(raw) - last
-            raw, rest = raw[:end], raw[end:]
-        end = position + len(raw)
-        returns = raw.count(b"\r") > (1000 if is_cut else 1)
-        if position == 0 and returns and not raw.endswith(b"\n"):
+    for raw in file:
+        if position == 0 and raw.count(b"\r") > 1 and not raw.endswith(b"\n"):
             raise UserError(
                 f"{name}: its lines end in CR alone. Convert it: tr '\\r' '\\n'"
             )
         text = _decoded(raw, position, name)
-        text = (text if position else text.removeprefix("\ufeff")).strip()
-        if text or not (is_cut or is_part):
-            yield position, text
-        position, is_part = end, is_cut
+        yield position, text if position else text.removeprefix("\ufeff")
+        position += len(raw)
 
 
 def _decoded(raw: bytes, position: int, name: str) -> str:

@@ -26,9 +26,7 @@ _UNLIMITED = 100_000
 class ExampleBuilder:
     """Builds examples ``[CLS] first [SEP]`` or ``[CLS] first [SEP] second [SEP]``.
 
-    Examples have the integer dtype of the lines and never cross documents. Call
-    ``add_line`` for each line of a document, then ``end_document``; both return the
-    completed examples.
+    Examples have the integer dtype of the lines and never cross documents.
 
     Args:
         max_seq_length: maximum length, special tokens included; at least 5.
@@ -64,46 +62,40 @@ class ExampleBuilder:
         self._cls, self._sep = np.array([[cls_id], [sep_id]], np.int32)
         self._rng = rng
         self._split = split_carry if segmenting == "carry" else split_original
-        self._queue: list[Line] = []
-        self._queued = 0
         self._target = max_seq_length
 
-    def add_line(self, tokens: Line) -> list[np.ndarray]:
-        """Queues the ids of a line; returns the completed examples."""
-        if len(tokens):
-            self._queue.append(tokens)
-            self._queued += len(tokens)
-        examples = []
-        while self._queued >= self._target:
-            examples.append(self._next_example())
-        return examples
-
-    def end_document(self) -> list[np.ndarray]:
-        """Returns examples of all queued lines, even if short."""
-        examples = []
-        while self._queue:
-            examples.append(self._next_example())
-        return examples
-
     def build(self, documents: Iterable[Iterable[Line]]) -> Iterator[np.ndarray]:
-        """Yields the examples of whole documents."""
+        """Yields the examples of documents, given as the ids of their lines."""
         for document in documents:
+            queue: list[Line] = []
+            queued = 0  # Tokens.
             for line in document:
-                yield from self.add_line(line)
-            yield from self.end_document()
+                if len(line):
+                    queue.append(line)
+                    queued += len(line)
+                while queued >= self._target:
+                    example, queue = self._next_example(queue)
+                    queued = sum(map(len, queue))
+                    yield example
+            # The rest of a document becomes examples, even if it is short.
+            while queue:
+                example, queue = self._next_example(queue)
+                yield example
 
-    def _next_example(self) -> np.ndarray:
+    def _next_example(self, queue: list[Line]) -> tuple[np.ndarray, list[Line]]:
+        """Returns an example and the lines that stay queued."""
         is_single = self._rng.random() < _SINGLE_SEGMENT_RATE
         budget = _UNLIMITED if is_single else (self._target - 3) // 2
-        first, second, self._queue = self._split(
-            self._queue, budget, self._max_seq_length, self._rng
+        first, second, rest = self._split(
+            queue, budget, self._max_seq_length, self._rng
         )
-        self._queued = sum(map(len, self._queue))
         self._target = self._max_seq_length
         if self._rng.random() < _SHORT_TARGET_RATE:
             self._target = self._rng.randint(_MIN_TARGET, self._max_seq_length)
-        example = [self._cls, first, self._sep]
-        return np.concatenate([*example, second, self._sep] if len(second) else example)
+        parts = [self._cls, first, self._sep]
+        if len(second):
+            parts += [second, self._sep]
+        return np.concatenate(parts), rest
 
 
 def split_original(

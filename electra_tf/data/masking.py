@@ -45,12 +45,7 @@ def row_noise(keys: tf.Tensor, stream: int, size: int) -> tf.Tensor:
     """Returns random integers of a stream, [B, size] int64, uniform in [0, 2**63)."""
     counters = tf.range(1, size + 1, dtype=tf.int64) + (stream << 32)
     offsets = tf.cast(counters, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
-    return _noise(keys[:, None] + offsets[None, :])
-
-
-def _noise(counters: tf.Tensor) -> tf.Tensor:
-    """Hashes uint64 to 63-bit noise of the same shape, int64."""
-    bits = mix(counters)
+    bits = mix(keys[:, None] + offsets[None, :])
     return tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint64)), tf.int64)
 
 
@@ -132,52 +127,6 @@ def select_with_replacement(rows: Rows, size: int) -> tf.Tensor:
     return tf.gather(_true_first(rows.candidates), drawn, batch_dims=1)
 
 
-def select_spans(rows: Rows, size: int, words: tf.Tensor) -> tf.Tensor:
-    """Draws spans of whole words until the row has exactly its count.
-
-    Joshi et al., 2020 (SpanBERT), section 3.1. The first word is uniform over the words
-    not yet masked. A span ends early at tokens that are never masked. The last span of
-    a row ends when the count is reached, even within a word.
-    """
-    noise, candidates, counts = rows
-    is_same_word = (words[:, 1:] == words[:, :-1]) & candidates[:, :-1]
-    starts = candidates & ~tf.pad(is_same_word, [[0, 0], [1, 0]])
-    numbers = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
-    blocks = tf.cumsum(tf.cast(~candidates, tf.int32), axis=1)
-    lengths = _span_lengths(noise)
-
-    def take_one(taken: tf.Tensor) -> list[tf.Tensor]:
-        # The argmax of the remaining noise is a uniform draw without replacement.
-        first = tf.argmax(tf.where(starts & ~taken, noise, -1), axis=1)[:, None]
-        block, number, length = (
-            tf.gather(each, first, batch_dims=1) for each in (blocks, numbers, lengths)
-        )
-        is_inside = (numbers >= number) & (numbers < number + length)
-        new = candidates & ~taken & is_inside & (blocks == block)
-        left = counts - tf.reduce_sum(tf.cast(taken, tf.int32), axis=1)
-        fits = tf.cumsum(tf.cast(new, tf.int32), axis=1) <= left[:, None]
-        return [taken | (new & fits)]
-
-    def is_short(taken: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_any(tf.reduce_sum(tf.cast(taken, tf.int32), 1) < counts)
-
-    # Each iteration masks at least one token of every incomplete row.
-    (taken,) = tf.while_loop(
-        is_short, take_one, [tf.zeros_like(candidates)], maximum_iterations=size
-    )
-    return _true_first(taken)[:, :size]
-
-
-def _span_lengths(noise: tf.Tensor) -> tf.Tensor:
-    """Draws geometric span lengths, p = 0.2, of at most 10 words: [B, S] int32."""
-    bounds = [(1 - 0.8**length) / (1 - 0.8**10) for length in range(1, 10)]
-    # New bits, because length and start of a span must be independent.
-    golden = tf.constant(_GOLDEN, tf.uint64)
-    share = uniform(_noise(tf.cast(noise, tf.uint64) + golden))
-    above = share[:, :, None] >= tf.constant(bounds, tf.float32)
-    return 1 + tf.reduce_sum(tf.cast(above, tf.int32), axis=2)
-
-
 def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor:
     """Draws candidates without replacement, in proportion to their weights.
 
@@ -193,7 +142,7 @@ def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor
     return tf.math.top_k(keyed, k=size).indices
 
 
-SELECTORS = ("tokens", "whole_words", "spans", "rare_tokens", "with_replacement")
+SELECTORS = ("tokens", "whole_words", "rare_tokens", "with_replacement")
 
 
 class Masking:
@@ -210,10 +159,10 @@ class Masking:
         max_predictions_per_seq: P; defaults to ``max_predictions`` of the highest rate.
         rule: ``"electra"`` (85 % [MASK], 15 % unchanged) or ``"bert"`` (80 % [MASK],
             10 % random token, 10 % unchanged).
-        select: ``"tokens"``, ``"whole_words"``, ``"spans"``, ``"rare_tokens"`` or
+        select: ``"tokens"``, ``"whole_words"``, ``"rare_tokens"`` or
             ``"with_replacement"``.
         continuation: [V] booleans, True for pieces that continue a word ("##ing");
-            required for ``"whole_words"`` and ``"spans"``.
+            required for ``"whole_words"``.
         token_counts: [V] token frequencies; required for ``"rare_tokens"``.
 
     Raises ``ValueError`` if an argument is unknown, missing or out of range.
@@ -279,7 +228,7 @@ class Masking:
         self._first_rate, self._last_rate, self._steps = mask_rate, last, steps
         self._hidden_share, self._random_share = MASK_RULES[rule]
         self._select = select
-        if select in ("whole_words", "spans"):
+        if select == "whole_words":
             if continuation is None:
                 raise UserError(f"select={select!r} needs `continuation`.")
             self._continuation = tf.constant(list(continuation), tf.bool)
@@ -328,10 +277,7 @@ class Masking:
             words = tf.cumsum(tf.cast(~continues, tf.int32), axis=1) - 1
             # A record can start inside a word: word 0, not -1.
             words = tf.maximum(words, 0)
-            if self._select == "spans":
-                positions = select_spans(rows, size, words)
-            else:
-                positions, used = select_whole_words(rows, size, words)
+            positions, used = select_whole_words(rows, size, words)
         # Unused slots point at position 0 ([CLS]) with weight 0 and are not scattered.
         # Nor are unchanged tokens, so a position drawn twice is masked if either draw
         # masks it.

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,29 +19,19 @@ from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
-# Flags of the build, apart from casing, vocabulary and length.
-_OF_BUILD = (
-    "data_dir",
-    "corpus",
-    "segmenting",
-    "blank_lines_separate",
-    "eval_fraction",
-    "text_column",
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
     """Vocabulary, record files and casing of a pretraining run.
 
-    ``eval_files`` are held out and may be empty. ``manifest`` joins the manifests of
-    the training records, or is None if one is missing.
+    ``eval_files`` are held out and may be empty. ``shards`` describe the training
+    files; they are None if a file is in no manifest.
     """
 
     vocabulary: Vocabulary
     train_files: tuple[str, ...]
     eval_files: tuple[str, ...]
-    manifest: records.Manifest | None
+    shards: tuple[records.Shard, ...] | None
     lower_case: bool
     strip_accents: bool
 
@@ -74,13 +64,14 @@ def built_data(
         for shards in (manifest.train, manifest.eval)
     )
     casing = (config.lower_case, config.strip_accents)
-    return PretrainingData(vocabulary, train_files, eval_files, manifest, *casing)
+    return PretrainingData(vocabulary, train_files, eval_files, manifest.train, *casing)
 
 
 def given_data(config: DataConfig, log: Log) -> PretrainingData:
     """Finds existing records; held-out files and vocabulary default to their folders'.
 
-    The casing of the config applies to records without a manifest.
+    The casing of the config applies to records without a manifest; other flags of the
+    build have no effect.
     """
     matches = pipeline.expand_files(config.records)
     train_files = pipeline.without_held_out(matches)
@@ -132,21 +123,6 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     for name, value in casing.items():
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
-    if config.vocab_size not in (DataConfig.vocab_size, len(vocabulary)):
-        log(
-            f"warning: --vocab_size={config.vocab_size} has no effect: the vocabulary "
-            f"has {len(vocabulary)} tokens."
-        )
-    built = [
-        {**manifest.settings, "corpus": manifest.corpus.get("sources")}
-        for manifest in manifests.values()
-    ]
-    for name in _OF_BUILD:
-        value = getattr(config, name)
-        stored = [*value] if name == "corpus" else value
-        is_default = value == getattr(DataConfig, name)
-        if not is_default and stored not in [settings.get(name) for settings in built]:
-            log(f"warning: --{name} has no effect: --records are built already.")
     both = (*train_files, *eval_files)
     trained = {*map(paths.identity, train_files)}
     if shared := [path for path in eval_files if paths.identity(path) in trained]:
@@ -159,9 +135,17 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
             f"{len(empty)} of {len(both)} record files are empty (0 bytes, 0 records), "
             f"such as {empty[0]}"
         )
-    joined = _joined({f: manifests[f] for f in folders if f in manifests}, train_files)
+    known = {
+        (folder, shard.name): shard
+        for folder, manifest in manifests.items()
+        for shard in manifest.train
+    }
+    used = {(os.path.dirname(path) or ".", Path(path).name) for path in train_files}
+    shards = None  # A part of them would give wrong counts.
+    if known.keys() >= used:
+        shards = tuple(shard for key, shard in known.items() if key in used)
     return PretrainingData(
-        vocabulary, tuple(train_files), tuple(eval_files), joined, **casing
+        vocabulary, tuple(train_files), tuple(eval_files), shards, **casing
     )
 
 
@@ -188,28 +172,3 @@ def _vocabulary_of(folders: Sequence[str]) -> Vocabulary:
 
 def _folders(files: Sequence[str]) -> list[str]:
     return sorted({os.path.dirname(path) or "." for path in files})
-
-
-def _joined(
-    manifests: Mapping[str, records.Manifest], train_files: Sequence[str]
-) -> records.Manifest | None:
-    """Joins manifests; None if a file is in none, since counts would be of a part."""
-    used = {(os.path.dirname(path) or ".", Path(path).name) for path in train_files}
-    shards = {
-        (folder, shard.name): shard
-        for folder, manifest in manifests.items()
-        for shard in manifest.train
-    }
-    if not shards.keys() >= used:
-        return None
-    first, *others = manifests.values()
-    return dataclasses.replace(
-        first,
-        corpus={
-            name: sum((other.corpus[name] for other in others), start)
-            for name, start in first.corpus.items()
-            if all(name in other.corpus for other in others)
-        },
-        train=tuple(shard for key, shard in shards.items() if key in used),
-        eval=tuple(shard for each in manifests.values() for shard in each.eval),
-    )

@@ -37,7 +37,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    r"""Shards of a records folder and the settings of their build.
+    """Shards of a records folder and the settings of their build.
 
     Attributes:
         settings: ``RecordsConfig.settings`` and hashes of vocabulary and text.
@@ -96,14 +96,12 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     path = os.path.join(folder, MANIFEST)
     try:
         with paths.open_bytes(path) as file:
-            text = file.read().decode("utf-8")
+            text = file.read().decode("utf-8", "replace")
     except FileNotFoundError as error:
         raise UserError(
             f"{path} does not exist: no records were built here, or the build was "
             "interrupted. Run electra-tf records (again)."
         ) from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
     content = files.parse_json(text, f"{path} is damaged", {"format_version": int})
     if (version := content["format_version"]) > FORMAT_VERSION:
         raise UserError(f"{path}: format {version} is newer than this library")

@@ -17,16 +17,11 @@ from electra_tf.errors import UserError
 
 csv.field_size_limit(max(1 << 24, csv.field_size_limit()))
 Rows = Iterator[tuple[int, dict[str, Any]]]
-_SEPARATORS = {"\t": "tab", ";": "semicolon", ",": "comma"}
 
 
 def csv_rows(lines: Iterable[str], path: str) -> Rows:
     """Reads CSV."""
-    lines = iter(lines)
-    first = next(lines, "")
-    # Checked before parsing, which fails on quotes with another separator.
-    _require_separator([first.rstrip("\r\n")] if "," not in first else [], path)
-    reader = csv.reader(itertools.chain([first], lines), strict=True)
+    reader = csv.reader(lines, strict=True)
     try:
         rows = ((reader.line_num, cells) for cells in reader if cells)
         yield from _named(rows, path)
@@ -44,22 +39,11 @@ def tsv_rows(lines: Iterable[str], path: str) -> Rows:
     yield from _named(rows, path)
 
 
-def _require_separator(header: list[str], path: str) -> None:
-    """Raises ValueError if the only column contains another separator."""
-    for separator, name in _SEPARATORS.items():
-        if len(header) == 1 and separator in header[0]:
-            raise UserError(
-                f"{path}: the header {header[0]!r} seems to be separated by {name}s. "
-                "Save it as .csv, separated by commas, or .tsv, by tabs."
-            )
-
-
 def _named(rows: Iterable[tuple[int, list[str]]], path: str) -> Rows:
     """Names the cells of rows by the header, the first row."""
     header: list[str] = []
     for line, cells in rows:
         if not header:
-            _require_separator(cells, path)
             header = cells
             if doubled := {name for name in header if header.count(name) > 1}:
                 raise UserError(f"{path}: the header names {sorted(doubled)} twice.")

@@ -109,15 +109,13 @@ class Vocabulary:
         """
         if paths.is_folder(path):
             raise UserError(f"{path} is a folder: name a file, such as its vocab.txt")
+        with paths.open_bytes(path) as file:
+            content = file.read()
         try:
-            with paths.open_bytes(path) as file:
-                text = file.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
-        lines = [line.rstrip(" \t\r") for line in text.split("\n")]
-        while lines and not lines[-1]:
-            lines.pop()
-        try:
+            text = content.decode("utf-8-sig")
+            lines = [line.rstrip(" \t\r") for line in text.split("\n")]
+            while lines and not lines[-1]:
+                lines.pop()
             return cls(tuple(lines), **names)
         except ValueError as error:
             raise UserError(f"{path}: {error}") from error

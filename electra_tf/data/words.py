@@ -6,10 +6,8 @@ repeated, so a dict caches the ids of every string between two spaces.
 
 import array
 import functools
-import itertools
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,28 +16,26 @@ from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
 _MAX_ENTRIES = 1 << 19
 _MAX_CHARACTERS = 50  # Longest cached string: Chinese lines have no spaces.
-_CHARACTERS_AT_ONCE = 1 << 19  # Bounds the text in memory.
-_DELETED = ("Cc", "Cf", "Co")
 # Control characters that BERT deletes and ``str.split`` treats as spaces.
 _NO_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-_ASCII_WORDS = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z\s]")
-# Code points that BERT treats as separate words.
-_IDEOGRAPHS = (
-    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF)),
-    *((0x20000, 0x2A6DF), (0x2A700, 0x2CEAF), (0x2F800, 0x2FA1F)),
-)
-# Blocks completed after Unicode 3.2, without unassigned code points.
-_COMPLETE = re.compile(
-    "[\u0370-\u0377\u1000-\u109f\u1e00-\u1eff\u2c00-\u2c2e\u2c80-\u2cf3\ua640-\ua69f"
-    "\ua722-\ua7bf]"
+# Characters that TensorFlow, Python and ``tokenizers`` treat alike. The gaps have
+# characters that are newer than some of their Unicode tables.
+_FAMILIAR = re.compile(
+    "[\0-\u061c\u061e-\u07fc\u0900-\u09fc\u0a00-\u0a75\u0a80-\u0af9\u0b00-\u0b54"
+    "\u0b80-\u0c03\u0c05-\u0c3b\u0c3d-\u0c76\u0c85-\u0cff\u0d01-\u0d3a\u0d3d-\u0d80"
+    "\u0d82-\u0eb9\u0f00-\u166c\u1680-\u1733\u1780-\u180e\u1810-\u1884\u1887-\u18ff"
+    "\u1e00-\u2bff\u2e80-\ua4cf\ua720-\ua7bf\uac00-\ud7ff\ue000-\ufffd"
+    "\U00010000-\U0001056f\U00012000-\U00012ff0\U00013000-\U0001342f"
+    "\U00017000-\U0001ceff\U0001d000-\U0001dfff\U0001f000-\U0002b81f"
+    "\U0002b920-\U0010ffff]*"
 )
 
 
 class WordTable(dict[str, bytes]):
     """Tokenizes lines like `WordPiece`; caches the int32 ids of strings.
 
-    Unicode tables of Python and TensorFlow differ for recent characters. `WordPiece`
-    tokenizes strings with such characters, which imports TensorFlow.
+    `WordPiece` itself, which imports TensorFlow, tokenizes strings with characters
+    that are not in ``_FAMILIAR``.
     """
 
     def __init__(
@@ -49,135 +45,50 @@ class WordTable(dict[str, bytes]):
         lower_case: bool = True,
         strip_accents: bool = True,
     ):
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
         super().__init__()
         self._vocabulary = vocabulary
         self._lower_case = lower_case
         self._casing = {"lower_case": lower_case, "strip_accents": strip_accents}
-        self._clean = _Cleaning(lower_case and strip_accents)
-        self._first, self._inside = {}, {}
-        for token, index in vocabulary.ids.items():
-            part = token.removeprefix("##")
-            (self._first if part == token else self._inside)[part] = index
-        self._longest = max(map(len, vocabulary.tokens))
-        self._unfamiliar: set[str] = set()
+        # Its lower case of a final capital sigma would differ.
+        self._normalizer = normalizers.BertNormalizer(
+            lowercase=False, strip_accents=lower_case and strip_accents
+        )
+        self._tokenizer = Tokenizer(
+            models.WordPiece(
+                vocabulary.ids,
+                unk_token=vocabulary.unk,
+                max_input_chars_per_word=MAX_WORD_LENGTH,
+            )
+        )
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
     def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
         """Tokenizes lines lazily; yields the int32 ids of each line."""
-        block, size = [], 0
         for line in lines:
-            block.append(line if line.isprintable() else _NO_SPACES.sub("", line))
-            size += 1 + len(line)
-            if size >= _CHARACTERS_AT_ONCE:
-                yield from self._encoded(block)
-                block, size = [], 0
-        yield from self._encoded(block)
-
-    def _encoded(self, lines: Sequence[str]) -> list[np.ndarray]:
-        def joined() -> list[bytes]:
-            return [b"".join(map(self.__getitem__, line.split())) for line in lines]
-
-        rows = joined()
-        if chunks := sorted(self._unfamiliar):
-            self._unfamiliar.clear()
-            # A call of TensorFlow per chunk would be several times slower.
-            exact = (ids.tobytes() for ids in self._exact.encode(chunks))
-            self.update(zip(chunks, exact, strict=True))
-            rows = joined()
-            for chunk in chunks:
-                if len(chunk) > _MAX_CHARACTERS:
-                    del self[chunk]
-        if len(self) > _MAX_ENTRIES:
-            self.clear()
-        return [np.frombuffer(row, np.int32) for row in rows]
+            text = line if line.isprintable() else _NO_SPACES.sub("", line)
+            ids = b"".join(map(self.__getitem__, text.split()))
+            yield np.frombuffer(ids, np.int32)
+            if len(self) > _MAX_ENTRIES:
+                self.clear()
 
     def __missing__(self, chunk: str) -> bytes:
-        try:
-            ids = array.array("i", self._tokenized(chunk)).tobytes()
-        except _UnfamiliarError:
-            self._unfamiliar.add(chunk)
-            return b""
+        if _FAMILIAR.fullmatch(chunk):
+            text = chunk
+            if not (text.isascii() and text.isprintable()):
+                text = self._normalizer.normalize_str(text)
+            if self._lower_case:
+                text = text.lower()
+            ids = array.array("i", self._tokenizer.encode(text).ids).tobytes()
+        else:
+            ids = self._exact.encode([chunk])[0].tobytes()
         if len(chunk) <= _MAX_CHARACTERS:
             self[chunk] = ids
         return ids
-
-    def _tokenized(self, text: str) -> Iterator[int]:
-        if not (text.isascii() and text.isprintable()):
-            text = text.translate(self._clean)
-        if self._lower_case:
-            text = text.lower()
-        if text.isascii():
-            words = _ASCII_WORDS.findall(text)
-        else:
-            words = text.translate(_SEPARATE).split()
-        return itertools.chain.from_iterable(map(self._longest_match, words))
 
     @functools.cached_property
     def _exact(self) -> Any:
         from electra_tf.data.tokenizer import WordPiece
 
         return WordPiece(self._vocabulary, **self._casing)
-
-    def _longest_match(self, word: str) -> list[int]:
-        unknown = [self._vocabulary.unk_id]
-        if len(word) > MAX_WORD_LENGTH:
-            return unknown
-        ids, start, table = [], 0, self._first
-        while start < len(word):
-            for end in range(min(len(word), start + self._longest), start, -1):
-                if (index := table.get(word[start:end])) is not None:
-                    break
-            else:
-                return unknown
-            ids.append(index)
-            start, table = end, self._inside
-        return ids
-
-
-class _UnfamiliarError(Exception):
-    """Raised for characters that are newer than some Unicode tables."""
-
-
-class _Cleaning(dict):
-    """A table for `str.translate`: normalizes characters before lower-casing."""
-
-    def __init__(self, strip_accents: bool):
-        super().__init__()
-        self._strip_accents = strip_accents
-
-    def __missing__(self, code: int) -> str:
-        char = chr(code)
-        kind = unicodedata.category(char)
-        parts = unicodedata.normalize("NFD", char)
-        # All tables agree on Unicode 3.2 and on later characters without normalization.
-        is_special = kind in (*_DELETED, "Cn", "Mn") or kind[0] in "PZ"
-        is_treated = is_special or not parts == char == char.lower()
-        is_old = unicodedata.ucd_3_2_0.category(char) != "Cn" or _COMPLETE.match(char)
-        # NFD can reorder such marks, depending on adjacent characters.
-        is_mobile = kind != "Mn" and unicodedata.combining(char)
-        if (is_treated and not is_old) or is_mobile:
-            raise _UnfamiliarError
-        if kind in _DELETED or code == 0xFFFD:
-            parts = ""
-        elif self._strip_accents:
-            parts = "".join(c for c in parts if unicodedata.category(c) != "Mn")
-        else:
-            parts = char
-        self[code] = parts
-        return parts
-
-
-class _Separation(dict):
-    """A table for `str.translate`: puts spaces around punctuation and ideographs."""
-
-    def __missing__(self, code: int) -> str:
-        char = chr(code)
-        is_alone = (
-            (char.isascii() and char.isprintable() and not char.isalnum())
-            or unicodedata.category(char)[0] == "P"
-            or any(low <= code <= high for low, high in _IDEOGRAPHS)
-        )
-        self[code] = f" {char} " if is_alone and char != " " else char
-        return self[code]
-
-
-_SEPARATE = _Separation()

@@ -272,8 +272,8 @@ def _holds_records(folder: Path) -> bool:
 def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, Any]:
     """Returns the content of config.json: flags, data, versions, commit, time."""
     # Identifies the records, by name and size if there is no manifest.
-    if data.manifest:
-        shards = [(shard.name, shard.sha256) for shard in data.manifest.train]
+    if data.shards:
+        shards = [(shard.name, shard.sha256) for shard in data.shards]
     else:
         shards = [(Path(path).name, paths.size(path)) for path in data.train_files]
     return {

@@ -199,7 +199,7 @@ def prepare(
             folder.describe(settings, data.vocabulary)
             warm_start.copy_recipe(config, folder)
         if first_step < options.num_train_steps:
-            log(report.summary(config, model, len(data.vocabulary), data.manifest))
+            log(report.summary(config, model, len(data.vocabulary), data.shards))
         else:
             log(f"{folder.path} is trained to its last step, {first_step}; evaluating.")
         return Run(
@@ -261,10 +261,10 @@ def _dry_run(
         log(f"would delete the run in {folder.path}: {', '.join(doomed)}")
     if config.data.records:
         data, phases, _, _ = _build(config, strategy, log, objective)
-        vocab_size, manifest = len(data.vocabulary), data.manifest
+        vocab_size, shards = len(data.vocabulary), data.shards
     else:
         # A vocabulary that is trained begins with the special tokens.
-        vocab_size, special_ids, manifest = config.data.vocab_size, (2, 3, 4), None
+        vocab_size, special_ids, shards = config.data.vocab_size, (2, 3, 4), None
         training = f"train a vocabulary of {vocab_size:,} tokens and "
         if config.data.vocab_file:
             vocabulary = Vocabulary.load(config.data.vocab_file)
@@ -276,7 +276,7 @@ def _dry_run(
         log(f"would {training}build records of {text} in {data_dir}, unless they exist")
         with strategy.scope():
             phases = build.compiled_phases(config, vocab_size, special_ids, objective)
-    log(report.dry_run(config, phases[-1].model, vocab_size, manifest))
+    log(report.dry_run(config, phases[-1].model, vocab_size, shards))
 
 
 def _open_corpus(config: PretrainConfig, log: Log | None = None) -> list[Source]:

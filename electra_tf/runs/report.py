@@ -8,7 +8,7 @@ import numpy as np
 
 from electra_tf.cli import Log
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.data.records import Manifest
+from electra_tf.data.records import Shard
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.base import learned_weights
 from electra_tf.pretraining.metrics import entropy
@@ -23,7 +23,7 @@ def summary(
     config: PretrainConfig,
     model: PretrainingModel,
     vocab_size: int,
-    manifest: Manifest | None,
+    shards: Sequence[Shard] | None,
 ) -> str:
     """Summarizes the objective, model and data of a run."""
     encoder, run = config.encoder, config.run
@@ -32,11 +32,12 @@ def summary(
         f"{encoder.num_layers} layers x {encoder.hidden_size}, "
         f"{vocab_size:,} tokens in the vocabulary"
     )
-    if manifest:
-        per_pass = manifest.num_records
+    if shards:
+        per_pass = sum(shard.records for shard in shards)
+        tokens = sum(shard.tokens for shard in shards)
         passes = run.num_train_steps * run.train_batch_size / per_pass
         text += (
-            f"\n{per_pass:,} training records of {manifest.num_tokens:,} tokens; "
+            f"\n{per_pass:,} training records of {tokens:,} tokens; "
             f"{run.num_train_steps:,} steps of {run.train_batch_size} are "
             f"{passes:.1f} passes"
         )
@@ -75,12 +76,12 @@ def dry_run(
     config: PretrainConfig,
     model: PretrainingModel,
     vocab_size: int,
-    manifest: Manifest | None,
+    shards: Sequence[Shard] | None,
 ) -> str:
     """Reports parameters and FLOPs of a run without training it."""
     models = {**model.artifacts(), "all, shared once": model}
     counts = ", ".join(f"{name} {parameters(part):,}" for name, part in models.items())
-    lines = [summary(config, model, vocab_size, manifest), f"parameters: {counts}"]
+    lines = [summary(config, model, vocab_size, shards), f"parameters: {counts}"]
     for rule, about in ("matmul", "matrix products"), ("original", "original's rules"):
         total = costs.run_flops(config, vocab_size, rule=rule)
         mean = total / config.run.num_train_steps

@@ -60,10 +60,8 @@ def random_documents(rng):
 def test_a_short_target_is_not_a_length_to_cut_at(segmenting):
     """100 tokens stay whole at a target of 10 (pitfall 1 of docs/fidelity.md)."""
     # First example: two segments (0.5), then a short target of 10 (0.01).
-    build = builder(Scripted([0.5, 0.01, 0.5], [10]), segmenting)
-    build.add_line([100] * 20)
-    build.end_document()
-    (example,) = build.add_line([101] * 100)
+    build = builder(Scripted([0.5, 0.01, 0.5], [10]), segmenting).build
+    _, example = build([[[100] * 20], [[101] * 100]])
     assert len(example) == 102
 
 
@@ -103,10 +101,8 @@ def test_original_rule_by_hand(lengths, coins, first, second, carried):
 def test_budget_of_the_first_segment(segmenting, lengths, first):
     """Half of the target without its specials (pitfall 3 of docs/fidelity.md)."""
     # No coin puts a crossing line into the first segment.
-    build = builder(Scripted([0.5, 0.01], [20]), segmenting)
-    build.add_line([99])
-    build.end_document()
-    (example,) = [e for line in lines_of(*lengths) for e in build.add_line(line)]
+    build = builder(Scripted([0.5, 0.01], [20]), segmenting).build
+    _, example = build([[[99]], lines_of(*lengths)])
     assert len(segments(example)[0]) == first
 
 

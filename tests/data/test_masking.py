@@ -1,7 +1,5 @@
 """Masking: pitfalls 7 to 12 of docs/fidelity.md, each with its own test."""
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,8 +57,7 @@ def test_number_of_positions():
     assert out["masked_lm_weights"].sum() == 77
     slots = ((128, 0.15), (512, 0.15), (512, 0.25), (512, 1.0), (8, 0.01))
     assert [max_predictions(*each) for each in slots] == [19, 79, 130, 512, 1]
-    everything = make(select="spans", continuation=CONTINUATION, mask_rate=1.0)
-    out = apply(everything, *rows([128, 40, 3, 2]))
+    out = apply(make(mask_rate=1.0), *rows([128, 40, 3, 2]))
     assert out["masked_lm_weights"].sum(1).tolist() == [126, 38, 1, 0]
 
 
@@ -180,57 +177,6 @@ def test_whole_words_are_all_or_nothing_and_fill_the_count():
     assert cut_words(ids, masks) == 0
 
 
-def runs(flags):
-    """Returns the lengths of the runs of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags, [0]])))
-    return (edges[1::2] - edges[::2]).tolist()
-
-
-def simulated_spans(size, count, rng):
-    """SpanBERT's loop over single-token words; an anchor must be unmasked."""
-    lengths = np.arange(1, 11)
-    shares = 0.2 * 0.8 ** (lengths - 1)
-    masked = np.zeros(size, bool)
-    while masked.sum() < count:
-        length = rng.choice(lengths, p=shares / shares.sum())
-        anchor = rng.integers(size)
-        if not masked[anchor]:
-            free = anchor + np.flatnonzero(~masked[anchor : anchor + length])
-            masked[free[: count - masked.sum()]] = True
-    return masked
-
-
-def test_spans_match_a_simulation():
-    masking = make(select="spans", continuation=[False] * VOCAB)
-    ours = masked_positions(apply(masking, *rows([128] * 3000)), 128)
-    assert (ours.sum(1) == 19).all()
-    assert not ours[:, [0, 127]].any()
-    rng = np.random.default_rng(0)
-    theirs = np.stack([simulated_spans(126, 19, rng) for _ in range(3000)])
-    found, expected = (
-        collections.Counter(length for row in masks for length in runs(row))
-        for masks in (ours, theirs)
-    )
-    lengths = [[counter[n] for n in range(1, 15)] for counter in (found, expected)]
-    assert stats.chi2_contingency(lengths).pvalue > 0.001
-    assert found.total() == pytest.approx(expected.total(), rel=0.02)
-    # Positions at the left end are masked less often, since few spans cover them.
-    np.testing.assert_allclose(
-        ours[:, 1:127].mean(0), theirs.mean(0), atol=5 * np.sqrt(0.15 * 0.85 / 1500)
-    )
-
-
-def test_spans_are_whole_words_but_for_the_last_and_stay_between_specials():
-    ids, mask = rows([128] * 400)
-    ids[:, 50] = SEP
-    ids[:100, 80] = MASK
-    out = apply(make(select="spans", continuation=CONTINUATION), ids, mask)
-    masks = masked_positions(out, 128)
-    assert (masks.sum(1) == 19).all(), "exactly the count"
-    assert not masks[np.isin(ids, (CLS, SEP, MASK))].any()
-    assert cut_words(ids, masks) < 0.5 * 400, "one a row, and not in most rows"
-
-
 def test_rare_tokens_match_a_simulation():
     counts = np.zeros(VOCAB, int)
     counts[5:35] = np.geomspace(1, 5000, 30)
@@ -252,7 +198,7 @@ def test_rare_tokens_match_a_simulation():
     assert ours[0] > 2 * ours[-1], "the rarest is masked far more often"
 
 
-@pytest.mark.parametrize("select", ["tokens", "spans"])
+@pytest.mark.parametrize("select", ["tokens", "whole_words"])
 def test_eager_graph_and_batching_agree(select):
     """The mask depends on the row, the seed and the variant alone."""
     ids, mask = rows([128, 60, 7, 128])
@@ -268,7 +214,7 @@ def test_eager_graph_and_batching_agree(select):
         assert (first != other)[[0, 1, 3]].any(axis=1).all()
 
 
-@pytest.mark.parametrize("select", ["tokens", "spans", "with_replacement"])
+@pytest.mark.parametrize("select", ["tokens", "with_replacement"])
 def test_the_count_follows_the_rate(select):
     """Every step uses round(n * rate) of the slots, which fit the highest rate."""
     ids, mask = rows([128, 77])
@@ -301,7 +247,7 @@ def test_bad_arguments_are_named():
         ({"final_mask_rate": 0.1, "steps": 0}, "steps must be at least 1"),
         ({"rule": "roberta"}, r"choose one of \['bert', 'electra'\]"),
         ({"mask_rate": 0.25, "max_predictions_per_seq": 20}, "must be 32 to 128"),
-        ({"select": "spans"}, "continuation"),
+        ({"select": "whole_words"}, "continuation"),
         ({"select": "rare_tokens"}, "token_counts"),
         ({"pad_id": 10**6}, "special token 1000000 is not an id"),
         ({"never_masked": (-1,)}, "special token -1 is not an id"),

@@ -128,7 +128,7 @@ def test_ends_of_lines_and_other_names(tmp_path):
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\n[CLS]\n", "lines 3 and 7"),
         (b"[PAD]\n\n[UNK]\n", "token 2, '', is empty"),
         (b"[PAD]\t0\n", "one token per line"),
-        (b"[PAD]\n\xff\n", "not UTF-8 at byte 6"),
+        (b"[PAD]\n\xff\n", "can't decode byte 0xff in position 6"),
         (LINES % b"[unused0]\n[unused17]", "all tokens are special or unused"),
         (LINES % (b"a" * 201), "token 6, .* is too long"),
         (LINES % ("\u0e01" * 86).encode(), "token 6, .* is too long"),

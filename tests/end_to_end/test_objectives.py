@@ -13,14 +13,14 @@ COMBINATIONS = {
     "--nosampling_dropout --sentence_weight=1 --mask_select=with_replacement",
     "two_stage_gdes_replace_mlm": "--training=two_stage --sharing=gdes "
     "--objective=replace_mlm --generator_hidden_size=1 --generator_layers=1",
-    "electric_gdes_spans_decay": "--objective=electric --sharing=gdes "
-    "--mask_select=spans --mask_rate=0.4 --final_mask_rate=0.1",
+    "electric_gdes_words_decay": "--objective=electric --sharing=gdes "
+    "--mask_select=whole_words --mask_rate=0.4 --final_mask_rate=0.1",
     "uniform_all_tokens_sentence": "--generator=uniform --objective=all_tokens_mlm "
     "--sentence_weight=1",
     "reinforce_token_rare": "--training=reinforce --sharing=token "
     "--mask_select=rare_tokens --disallow_correct --num_layers=2 "
     "--generator_hidden_size=1 --generator_layers=0.5",
-    "mlm_spans": "--objective=mlm --mask_select=spans",
+    "mlm_words": "--objective=mlm --mask_select=whole_words",
 }
 # A metric of each kind of discriminator, and a word in its samples.
 DETECTS = ("discriminator_auc", "P(replaced) %")

@@ -20,7 +20,7 @@ SYSTEMS = {
     "--gradient_accumulation_steps=2",
     "gumbel": "--training=gumbel --sharing=gdes --generator_learning_rate=1e-4",
     # Two schedules at once.
-    "unigram": "--generator=unigram --mask_select=spans --mask_rate=0.4 "
+    "unigram": "--generator=unigram --mask_select=whole_words --mask_rate=0.4 "
     "--final_mask_rate=0.1 --temperature=3 --final_temperature=1 --temperature_steps=6",
 }
 

@@ -27,7 +27,11 @@ def test_what_is_ready_to_be_trained_holds_no_config(text, tmp_path):
     said = []
     ready = pretraining.prepare(config, said.append)
     # Too many epochs: the warning recommends a number of steps.
-    steps = 40 * ready.data.manifest.num_records // config.run.train_batch_size
+    steps = (
+        40
+        * sum(shard.records for shard in ready.data.shards)
+        // config.run.train_batch_size
+    )
     assert f"--num_train_steps={steps}" in said[-1]
     assert_no_config(ready, PretrainConfig, ready.model, ready.data.vocabulary)
     with ready.lock, pytest.raises(dataclasses.FrozenInstanceError):
