@@ -24,8 +24,8 @@ class FinetuneRunConfig(Group):
 
     task: str = field(
         "A GLUE task (cola, sst, mrpc, qqp, sts, mnli, qnli, rte, wnli); "
-        "squad1, squad2; chunking, ner, pos, tagging; classification, multilabel or "
-        "regression of your own table; or documentation, the embedded task.",
+        "squad1, squad2; chunking, ner, pos, tagging; or classification, multilabel "
+        "or regression of your own table.",
         "classification",
     )
     encoder: str = resumable_field(
@@ -293,7 +293,7 @@ class FinetuneConfig:
     r"""Fine-tunes an encoder for a task, scores it, and exports it for serving.
 
     Examples:
-      # An embedded task, after pretraining with configs/tiny.cfg.
+      # The shipped sample, after pretraining with configs/tiny.cfg.
       python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg
 
       # A GLUE task with five seeds.

@@ -11,13 +11,11 @@ import numpy as np
 
 from electra_tf.cli import Log
 from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.documentation import PackageParagraphs
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource, find_files
 from electra_tf.tasks.squad import Question, SquadSource, find_squad_files
@@ -136,17 +134,6 @@ def _held_out(source: Callable[[str], list[Any]], split: str, log: Log) -> HeldO
     return HeldOut(source, split)
 
 
-def _documentation(config: FinetuneConfig, log: Log) -> Task:
-    log("reading the documentation of the installed packages")
-    return Classification(
-        name="documentation",
-        source=PackageParagraphs(installed.prose),
-        max_seq_length=64,
-        test_splits=(),
-        **_options(Classification, config),
-    )
-
-
 def _split_files(
     config: FinetuneConfig, find: Callable[[str], Mapping[str, str]], needs: str
 ) -> Mapping[str, str]:
@@ -227,7 +214,6 @@ TASKS: dict[str, TaskRow] = {
         partial(_table, MultiLabel), (*_TABLE, "label_separator", "threshold")
     ),
     "regression": TaskRow(partial(_table, Regression), _TABLE),
-    "documentation": TaskRow(_documentation, (_WEIGHTS,)),
     # Arguments: word column, tag column, main metric.
     "tagging": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),
     "chunking": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),
