@@ -15,8 +15,8 @@ HEADERS = {
     "qqp": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
     "qnli": "index\tquestion\tsentence\tlabel",
     "sst": "sentence\tlabel",
-    "sts": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
-    "\tscore",
+    "sts": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2"
+    "\tsentence1\tsentence2\tscore",
     "mnli": "index\tpromptID\tpairID\tgenre\tbp1\tbp2\tp1\tp2\tsentence1\tsentence2"
     "\tlabel1\tgold_label",
 }
@@ -55,7 +55,7 @@ def test_qqp_has_other_columns_in_its_test_set(tmp_path):
     assert read("qqp", folder, "test") == [(("C?", "D?"), None)]
 
 
-def test_sts_counts_from_the_right(tmp_path):
+def test_sts_is_scaled(tmp_path):
     rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
     rows = f"{HEADERS['sts']}\n0\t{rest}\t3.250\n1\t{rest}\t5.000\n"
     test = HEADERS["sts"].removesuffix("\tscore") + f"\n0\t{rest}\n"
@@ -109,7 +109,7 @@ def test_malformed_lines_are_skipped_or_named(tmp_path):
     with pytest.raises(ValueError, match="line 2: 2 cells, too few"):
         read("qnli", tmp_path, "test")
     files(tmp_path, train="0\tQ\tS\tentailment\n")
-    with pytest.raises(ValueError, match="no column 'question'.*--data_dir"):
+    with pytest.raises(ValueError, match=r"no column 'question'.*--data_dir"):
         read("qnli", tmp_path)
 
 
