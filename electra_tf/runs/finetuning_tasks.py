@@ -83,8 +83,6 @@ def _options(kind: type[TextTask], config: FinetuneConfig) -> dict[str, Any]:
         "pooling": config.recipe.pooling,
         "long_texts": data.long_texts,
     }
-    if kind is Classification:
-        options["class_weights"] = data.class_weights
     if kind is MultiLabel:
         options["labels"] = data.label if len(data.label) > 1 else None
         options["threshold"] = data.threshold or 0.5
@@ -200,16 +198,12 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
 
 
 FILES = ("train", "eval", "test")
-_WEIGHTS = "class_weights"
 _TABLE = (*FILES, "text", "label")
 _FOLDER = (*FILES, "data_dir")
 
 TASKS: dict[str, TaskRow] = {
-    **{
-        name: TaskRow(_glue, ("data_dir", _WEIGHTS) if row.labels else ("data_dir",))
-        for name, row in glue.ROWS.items()
-    },
-    "classification": TaskRow(partial(_table, Classification), (*_TABLE, _WEIGHTS)),
+    **dict.fromkeys(glue.ROWS, TaskRow(_glue, ("data_dir",))),
+    "classification": TaskRow(partial(_table, Classification), _TABLE),
     "multilabel": TaskRow(
         partial(_table, MultiLabel), (*_TABLE, "label_separator", "threshold")
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,6 +20,8 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
 from electra_tf.tasks.heads import TaskModel, Tensors
 
+# Fields of a training run, which task.json lacks.
+_UNSAVED = ("name", "source", "epochs", "eval_splits", "test_splits")
 Scores = dict[str, float]
 Examples = Sequence[Any]
 
@@ -149,7 +151,7 @@ class Task:
     Subclasses define ``kind``, ``main_metric`` and the methods ``examples`` (or the
     attribute ``source``), ``featurize``, ``head``, ``loss``, ``decode``, and ``score``
     or ``scorer``. Exports also need ``serving_inputs`` and ``serving_outputs``. Saved
-    models need the subclass to be a dataclass with its options in ``saved_fields``.
+    models need the subclass to be a dataclass with its options as fields.
 
     Attributes:
         kind: name of the class in task.json.
@@ -160,7 +162,6 @@ class Task:
         splits_long: whether long examples become several rows.
         tunes: whether ``tune`` needs examples held out of training.
         text_names: names of the text inputs in serving signatures.
-        saved_fields: names of the dataclass fields in task.json.
 
     Examples:
         >>> isinstance(task, et.tasks.Task), task.main_metric
@@ -179,7 +180,6 @@ class Task:
     splits_long = False
     tunes = False
     text_names: tuple[str, ...] = ("text",)
-    saved_fields: ClassVar[tuple[str, ...]] = ()
 
     def examples(self, split: str) -> list[Any]:
         """Reads a split; raises ValueError if invalid, OSError if unreadable."""
@@ -259,16 +259,6 @@ class Task:
         answers = self.majority(train_examples, examples)
         return {} if answers is None else self.score(answers, examples)
 
-    def noise(
-        self, answers: Any, examples: Examples, train_examples: Examples
-    ) -> tuple[metrics.Intervals, metrics.Intervals]:
-        """Returns 95 % intervals of the scores and of their gain over the baseline."""
-        majority = self.majority(train_examples, examples)
-        if majority is None:
-            return {}, {}
-        scorers = (self.scorer(each, examples) for each in (answers, majority))
-        return metrics.intervals(*scorers, len(examples))
-
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
         """Returns a message if the main score does not beat the baseline, else ""."""
         name = self.main_metric
@@ -309,7 +299,8 @@ class Task:
     def to_json(self) -> dict[str, Any]:
         """Returns the content of task.json, from which the task can be rebuilt."""
         values = {"task": self.name, "kind": self.kind, "text_names": self.text_names}
-        values |= {name: getattr(self, name) for name in self.saved_fields}
+        fields = getattr(self, "__dataclass_fields__", {})
+        values |= {name: getattr(self, name) for name in fields if name not in _UNSAVED}
         return {n: list(x) if isinstance(x, tuple) else x for n, x in values.items()}
 
 

@@ -44,12 +44,6 @@ def make_batch(
     """Pads the ``chosen`` rows, int64 [B], to ``length`` S.
 
     Returns inputs, targets (an array or a dictionary) and sample weights, or None.
-
-    Examples:
-        >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
-        >>> inputs, targets, weights = et.tasks.make_batch(rows, np.arange(2), 8)
-        >>> inputs["input_ids"].shape
-        (2, 8)
     """
 
     def column(values: Column, pad: int = 0) -> np.ndarray:

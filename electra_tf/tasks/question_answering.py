@@ -36,7 +36,6 @@ from electra_tf.tasks.squad import Question
 Questions = Sequence[Question]
 # Columns for decoding, with their values at padding.
 _NOTES = {"char_start": -1, "char_end": -1, "max_context": 0}
-_UNSAVED = ("name", "source", "epochs", "eval_splits", "test_splits")
 _HEADS = {"joint": SpanHead, "independent": IndependentSpanHead}
 
 
@@ -97,12 +96,6 @@ class QuestionAnswering(Task):
     main_metric = "f1"
     splits_long = True
     text_names = ("question", "context")
-
-    @property
-    def saved_fields(self) -> tuple[str, ...]:
-        """All fields, also of subclasses, except those of the training run."""
-        names = (field.name for field in dataclasses.fields(self))
-        return tuple(name for name in names if name not in _UNSAVED)
 
     def __post_init__(self) -> None:
         check_choice("span_head", self.span_head, _HEADS)

@@ -5,7 +5,6 @@ Scores compare each answer with the best-matching label. N is the number of ques
 
 import collections
 import dataclasses
-import itertools
 import os
 import re
 import string
@@ -69,17 +68,9 @@ class SquadSource:
     its offset are dropped and logged.
 
     Examples:
-        >>> import json
-        >>> from pathlib import Path
-        >>> answers = [{"text": "Ada", "answer_start": 0}]
-        >>> question = {"id": "1", "question": "Who?", "answers": answers}
-        >>> paragraph = {"context": "Ada wrote it.", "qas": [question]}
-        >>> content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
-        >>> _ = Path("dev.json").write_text(content)
-        >>> files = {"dev": ["dev.json"]}
+        >>> files = {"train": ["train-v1.1.json"], "dev": ["dev-v1.1.json"]}
         >>> source = et.tasks.SquadSource(files=files, unanswerable=False, log=print)
-        >>> source("dev")[0].question
-        'Who?'
+        >>> task = et.tasks.QuestionAnswering(name="squad1", source=source)
     """
 
     files: Mapping[str, Sequence[str]]
@@ -94,22 +85,21 @@ class SquadSource:
         names = ", ".join(map(str, self.files[split]))
         if not questions:
             raise UserError(f"{names}: there are no questions.")
-        if split != "train":
+        counts: collections.Counter[str] = collections.Counter()
+        for number, question in enumerate(questions):
+            name = question.id
+            counts[name] += 1
+            if counts[name] == 1:
+                continue
             # Predictions are written by id.
-            ids = collections.Counter(question.id for question in questions)
-            name, count = ids.most_common(1)[0]
-            if count > 1:
+            if split != "train":
                 raise UserError(f"{names}: two questions have the id {name!r}.")
+            # Combined files, such as SQuAD and its translation, may share ids.
+            name = f"{name}#{counts[name]}"
+            questions[number] = dataclasses.replace(question, id=name)
+        if split != "train":
             return questions
-        # Combined files, such as SQuAD and its translation, may share ids: adds #2.
-        unique: dict[str, Question] = {}
-        for question in questions:
-            name, count = question.id, 1
-            while name in unique:
-                count += 1
-                name = f"{question.id}#{count}"
-            unique[name] = dataclasses.replace(question, id=name)
-        located = [question for question in unique.values() if question.is_located]
+        located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
             self.log(
                 f"warning: {missing} training questions are left out, because their "
@@ -150,10 +140,11 @@ class SquadSource:
 def find_squad_files(folder: str, version: str) -> dict[str, str]:
     """Finds train-v1.1.json, or else train.json; the same for dev and test."""
     by_split: dict[str, str] = {}
-    for split, end in itertools.product(("train", "dev", "test"), ("", f"-v{version}")):
-        path = os.path.join(folder, f"{split}{end}.json")
-        if os.path.isfile(path):
-            by_split[split] = path
+    for split in ("train", "dev", "test"):
+        for name in (f"{split}-v{version}.json", f"{split}.json"):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                by_split.setdefault(split, path)
     if "train" not in by_split:
         raise UserError(
             f"{folder} has neither train-v{version}.json nor train.json: name the "

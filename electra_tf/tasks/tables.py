@@ -32,12 +32,8 @@ def read_text(path: str) -> str:
 
     Raises ValueError if it is empty, binary or not UTF-8, OSError if unreadable.
     """
-    # Rejects gzip bombs: text compresses far less.
-    most = max(1 << 28, 500 * paths.size(path))
     with paths.open_unpacked(path) as file:
-        raw = file.read(most + 1 if paths.is_packed(path) else -1)
-    if paths.is_packed(path) and len(raw) > most:
-        raise UserError(f"{path} unpacks to over {most:,} bytes: unpack it first.")
+        raw = file.read()
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw:
         raise UserError(f"{path}: UTF-16 or binary data; save the text as UTF-8.")
     try:

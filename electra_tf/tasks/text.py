@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -61,7 +61,6 @@ class TextTask(Task):
 
     num_outputs: ClassVar[int]
     score_names: ClassVar[tuple[str, ...]]  # Keys of ``compare``.
-    saved_fields = ("long_texts",)
 
     def __post_init__(self) -> None:
         check_choice("long_texts", self.long_texts, LONG_TEXTS)
@@ -89,14 +88,12 @@ class TextTask(Task):
         columns = list(zip(*(example.texts for example in examples), strict=True))
         labeled = all(example.label is not None for example in examples)
         targets = self.targets(examples) if labeled else None
-        weights = self.weights(targets) if training else None
         inputs, text = encode_texts(tokenizer, columns, max_seq_length, self.long_texts)
+        targets = {"label": targets[text]} if labeled else {}
+        weights = None
         if training and self.long_texts == "windows":
             # Also if every text has one window: all batches need the same structure.
-            shares = (1 if weights is None else weights) / np.bincount(text)
-            weights = shares.astype(np.float32)
-        targets = {"label": targets[text]} if labeled else {}
-        weights = None if weights is None else weights[text]
+            weights = (1 / np.bincount(text))[text].astype(np.float32)
         return Rows(inputs, targets, text, weights, tokenizer.vocabulary.pad_id)
 
     def pooled(self, logits: tf.Tensor, example: Any) -> tf.Tensor:
@@ -120,9 +117,6 @@ class TextTask(Task):
 
     def majority(self, train_examples: Examples, examples: Examples) -> np.ndarray:
         return np.stack([self.constant(train_examples)] * len(examples))
-
-    def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        """Returns sample weights [N], or None for equal weights."""
 
     def head(self, encoder: TextEncoder) -> ClassificationHead:
         return ClassificationHead(
@@ -166,8 +160,6 @@ class LabeledTask(TextTask):
 
     labels: tuple[str, ...] | None = None
 
-    saved_fields = ("long_texts", "labels")
-
     @property
     def num_outputs(self) -> int:
         """Number of classes; raises ValueError before ``prepare``."""
@@ -206,8 +198,7 @@ class Classification(LabeledTask):
     """Single-label classification.
 
     A prediction is a vector of class probabilities, float32 [C]. ``score_names`` are
-    keys of ``SCORES``. ``class_weights="balanced"`` weights each example by N / (C *
-    examples of its class), as scikit-learn does.
+    keys of ``SCORES``.
 
     Examples:
         >>> task.kind, task.main_metric, task.num_outputs
@@ -217,11 +208,6 @@ class Classification(LabeledTask):
     kind = "classification"
     main_metric: str = "accuracy"
     score_names: tuple[str, ...] = ("accuracy", "macro_f1", "matthews")
-    class_weights: Literal["none", "balanced"] = "none"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("class_weights", self.class_weights, ("none", "balanced"))
 
     def prepare(self, train_examples: Examples) -> Classification:
         if self.labels is not None:
@@ -233,13 +219,6 @@ class Classification(LabeledTask):
 
     def targets(self, examples: Examples) -> np.ndarray:
         return np.array([self.index(e.label, e) for e in examples], np.int32)
-
-    def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        if self.class_weights == "none":
-            return None
-        counts = np.bincount(targets, minlength=self.num_outputs)
-        present = np.count_nonzero(counts)
-        return (len(targets) / (present * counts[targets])).astype(np.float32)
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         cross_entropy = keras.losses.SparseCategoricalCrossentropy
@@ -303,7 +282,6 @@ class MultiLabel(LabeledTask):
     tune_threshold: bool = False
 
     score_names = ("micro_f1", "macro_f1", "exact_match")
-    saved_fields = ("long_texts", "labels", "threshold")
 
     def prepare(self, train_examples: Examples) -> MultiLabel:
         if self.labels is not None:
@@ -391,7 +369,6 @@ class Regression(TextTask):
 
     num_outputs = 1
     score_names = ("pearson", "spearman", "mse")
-    saved_fields = ("long_texts", "label_range")
 
     @property
     def greater_is_better(self) -> bool:

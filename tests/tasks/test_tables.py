@@ -176,11 +176,6 @@ def test_an_error_about_a_header_of_several_lines_has_one(tmp_path):
 
 
 def test_a_cell_that_fills_the_memory_is_refused(tmp_path):
-    block = gzip.compress(b"a" * (1 << 20))
-    path = write(tmp_path, "bomb.csv.gz", 300 * block)
-    with pytest.raises(UserError, match=r"bomb\.csv\.gz unpacks to over"):
-        read_table(path)
-    header, end = map(gzip.compress, (b"text,label\n", b",pos\n"))
-    path = write(tmp_path, "long.csv.gz", header + 20 * block + end)
-    with pytest.raises(UserError, match=r"long\.csv\.gz, line 2: field larger"):
+    path = write(tmp_path, "long.csv", b"text,label\n" + (20 << 20) * b"a" + b",pos\n")
+    with pytest.raises(UserError, match=r"long\.csv, line 2: field larger"):
         read_table(path)
