@@ -104,7 +104,7 @@ class FinetuneDataConfig(Group):
     )
     train: str | None = resumable_field(
         "Your training table: .csv, .tsv or .jsonl. For tagging .jsonl, .conllu or "
-        "CoNLL columns, for squad1 and squad2 .json, several files with commas."
+        "CoNLL columns, for squad1 and squad2 .json."
     )
     eval: str | None = resumable_field(
         "Your evaluation table; default: a held-out tenth of --train."

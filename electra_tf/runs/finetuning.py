@@ -226,9 +226,8 @@ def read(
     encoder = named(options.encoder).resolve()
     inputs = [("encoder", str(encoder if encoder.is_dir() else encoder.parent))]
     for flag in finetuning_tasks.FILES:
-        # SQuAD takes several files.
-        paths = (getattr(config.data, flag) or "").split(",")
-        inputs += [(flag, path) for path in paths if path]
+        if path := getattr(config.data, flag):
+            inputs.append((flag, path))
     check_keeps(folder.path, layout.OUTPUTS, inputs, "output_dir")
     with equal_shares(config).scope():
         start = pretrained(config, log)

@@ -45,10 +45,9 @@ def task(config: FinetuneConfig, log: Log) -> Task:
         raise UserError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
     row, defaults = TASKS[name], FinetuneConfig().data
     given_files = {flag: getattr(data, flag) for flag in FILES if getattr(data, flag)}
-    for flag, given in given_files.items():
-        for path in given.split(",") if row.kind == "question_answering" else [given]:
-            if path and not os.path.exists(path):
-                raise FileNotFoundError(f"No file {path}: correct --{flag}.")
+    for flag, path in given_files.items():
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"No file {path}: correct --{flag}.")
     for flag in dict.fromkeys(flag for each in TASKS.values() for flag in each.reads):
         default = getattr(defaults, flag)
         if flag not in row.reads and (getattr(data, flag) or default) != default:
@@ -177,10 +176,7 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
     name, options = config.run.task, dataclasses.asdict(config.question_answering)
     find = partial(find_squad_files, version=version)
     needs = f"the folder of train-v{version}.json and dev-v{version}.json"
-    paths = {
-        split: names.split(",") if config.data.train else [names]
-        for split, names in _split_files(config, find, needs).items()
-    }
+    paths = _split_files(config, find, needs)
     unanswerable = version == "2.0"
     by_flag = {"task": unanswerable, "on": True, "off": False}
     options["answerability"] = by_flag[options["answerability"]]

@@ -186,10 +186,7 @@ class Task:
         return self.source(split)
 
     def prepare(self, train_examples: Examples) -> Task:
-        """Returns a copy of the task with the training labels.
-
-        Raises ValueError if all training labels are equal.
-        """
+        """Returns a copy with the training labels; ValueError if all are equal."""
         return self
 
     def tune(self, answers: Any, examples: Examples) -> Task:
@@ -208,10 +205,7 @@ class Task:
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes examples to at most ``max_seq_length`` tokens with special tokens.
-
-        Raises ValueError if a label is unknown or the length is too short.
-        """
+        """Tokenizes examples; raises ValueError if a label is unknown."""
         raise NotImplementedError
 
     def head(self, encoder: TextEncoder) -> keras.layers.Layer:
@@ -219,24 +213,15 @@ class Task:
         raise NotImplementedError
 
     def loss(self, reduction: str = "sum") -> Any:
-        """Returns the Keras loss, or a dictionary of losses by output.
-
-        ``reduction`` over the batch is "sum", as in the original code, or another name
-        of Keras, such as "mean".
-        """
+        """Returns a Keras loss, or losses by output, with this Keras ``reduction``."""
         raise NotImplementedError
 
     def build_model(self, encoder: TextEncoder) -> TaskModel:
         """Returns a model of encoder and head; compile it with ``loss`` to train."""
-        name = self.name.replace("-", "_")
-        return TaskModel(encoder, self.head(encoder), name=name)
+        return TaskModel(encoder, self.head(encoder), name=self.name.replace("-", "_"))
 
     def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
-        """Converts model outputs to one prediction per example.
-
-        ``outputs`` holds an array or dictionary of arrays per row. Arrays with a value
-        per token may include padding.
-        """
+        """Converts model outputs, one array or dictionary per row, to predictions."""
         raise NotImplementedError
 
     def score(self, answers: Any, examples: Examples) -> Scores:

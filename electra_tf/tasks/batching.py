@@ -64,16 +64,14 @@ def make_batch(
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOrder:
-    """Order of training batches, a function of the seed.
+    """Order of training batches, a function of the seed and of earlier ``updates``.
 
     Every epoch is shuffled. Batches may span two epochs, so every batch is full. Within
     a window of shuffled rows, at most an eighth of an epoch, batches group rows of
-    similar length, in random order.
+    similar length, in random order. ``lengths`` are numbers of tokens, [R], and
+    ``buckets`` the padded lengths.
 
     Deviation: the original shuffles once and pads all rows to the full length.
-
-    ``lengths`` are numbers of tokens, [R], and ``buckets`` the padded lengths. With the
-    number of earlier ``updates``, every call of ``fit`` has another order.
     """
 
     lengths: np.ndarray

@@ -121,20 +121,20 @@ def encode_texts(
         columns = [string_tensor(column) for column in zip(*batch, strict=True)]
         return _encode(tokenizer, columns, max_seq_length, long_texts)
 
-    rows = in_batches(encode, list(zip(*texts, strict=True)), 1024)
+    rows = in_batches(encode, list(zip(*texts, strict=True)))
     example = rows.pop("example")
     return rows, example
 
 
 def in_batches(
-    encode: Callable[[Sequence[Any]], Columns], examples: Sequence[Any], size: int
+    encode: Callable[[Sequence[Any]], Columns], examples: Sequence[Any]
 ) -> dict[str, Any]:
     """Encodes examples in batches; returns their columns as ``Ragged`` and arrays."""
     if not examples:
         raise UserError("there are no examples")
     batches = []
-    for start in range(0, len(examples), size):
-        columns = encode(examples[start : start + size])
+    for start in range(0, len(examples), 1024):
+        columns = encode(examples[start : start + 1024])
         batches.append({**columns, "example": columns["example"] + start})
     return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
 

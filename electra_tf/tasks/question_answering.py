@@ -124,7 +124,7 @@ class QuestionAnswering(Task):
             contexts = string_tensor(each.context for each in batch)
             return self.windows(tokenizer, max_seq_length, questions, contexts)
 
-        windows = in_batches(encode, examples, 256)
+        windows = in_batches(encode, examples)
         example, pad_id = windows["example"], tokenizer.vocabulary.pad_id
         inputs = {name: windows[name] for name in ("input_ids", "segment_ids")}
         if not training:

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,43 +61,36 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSource:
-    """Reads the splits of a question answering task, one or more files each.
+    """Reads the splits of a question answering task, one file each.
 
     ``unanswerable`` allows questions without answers (SQuAD 2.0). Answers of
     ``unlabeled`` splits are not read. Training questions with an answer that is not at
     its offset are dropped and logged.
 
     Examples:
-        >>> files = {"train": ["train-v1.1.json"], "dev": ["dev-v1.1.json"]}
+        >>> files = {"train": "train-v1.1.json", "dev": "dev-v1.1.json"}
         >>> source = et.tasks.SquadSource(files=files, unanswerable=False, log=print)
         >>> task = et.tasks.QuestionAnswering(name="squad1", source=source)
     """
 
-    files: Mapping[str, Sequence[str]]
+    files: Mapping[str, str]
     unanswerable: bool
     unlabeled: tuple[str, ...] = ("test",)
     log: Log = dataclasses.field(compare=False)
 
     def __call__(self, split: str) -> list[Question]:
-        if not self.files.get(split):
+        path = self.files.get(split)
+        if not path:
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
-        questions = [q for path in self.files[split] for q in self._read(path, split)]
-        names = ", ".join(map(str, self.files[split]))
+        questions = self._read(path, split)
         if not questions:
-            raise UserError(f"{names}: there are no questions.")
-        counts: collections.Counter[str] = collections.Counter()
-        for number, question in enumerate(questions):
-            name = question.id
-            counts[name] += 1
-            if counts[name] == 1:
-                continue
-            # Predictions are written by id.
-            if split != "train":
-                raise UserError(f"{names}: two questions have the id {name!r}.")
-            # Combined files, such as SQuAD and its translation, may share ids.
-            name = f"{name}#{counts[name]}"
-            questions[number] = dataclasses.replace(question, id=name)
+            raise UserError(f"{path}: there are no questions.")
         if split != "train":
+            # Predictions are written by id.
+            ids = collections.Counter(question.id for question in questions)
+            name, count = ids.most_common(1)[0]
+            if count > 1:
+                raise UserError(f"{path}: two questions have the id {name!r}.")
             return questions
         located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
@@ -106,10 +99,10 @@ class SquadSource:
                 "answer is not at its answer_start"
             )
         if not located:
-            raise UserError(f"{names}: no training question is left: fix answer_start.")
+            raise UserError(f"{path}: no training question is left: fix answer_start.")
         return located
 
-    def _read(self, path: str, split: str) -> Iterator[Question]:
+    def _read(self, path: str, split: str) -> list[Question]:
         content = files.parse_json(read_text(path), f"{path}: not JSON")
         question = _QUESTION | ({} if split in self.unlabeled else _LABELED)
         shape = {"data": [{"paragraphs": [{"context": str, "qas": [question]}]}]}
@@ -119,10 +112,12 @@ class SquadSource:
             f"{path}: not in the layout of SQuAD (data / paragraphs / context and "
             "qas / id, question and answers)",
         )
-        for article in content["data"]:
-            for paragraph in article["paragraphs"]:
-                for item in paragraph["qas"]:
-                    yield self._question(paragraph["context"], item, split, path)
+        return [
+            self._question(paragraph["context"], item, split, path)
+            for article in content["data"]
+            for paragraph in article["paragraphs"]
+            for item in paragraph["qas"]
+        ]
 
     def _question(self, context: str, item: Any, split: str, path: str) -> Question:
         name, answers = str(item["id"]), None

@@ -48,13 +48,9 @@ class WordMean(keras.losses.Loss):
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns this replica's share of the mean; labels and weights are [B, S]."""
-        values = self.call(y_true, y_pred)
+        values = token_cross_entropy(y_pred, tf.cast(y_true, tf.int32))
         weights = tf.ones_like(values) if sample_weight is None else sample_weight
         return weighted_mean(values, weights)
-
-    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the cross-entropy of each position, [B, S]."""
-        return token_cross_entropy(y_pred, tf.cast(y_true, tf.int32))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the name; ``reduction`` is not an argument."""
@@ -330,7 +326,7 @@ def word_rows(
             "example": tf.repeat(tf.range(words.nrows(tf.int64)), num_rows),
         }
 
-    inputs = in_batches(encode, sentences, 1024)
+    inputs = in_batches(encode, sentences)
     example, notes = inputs.pop("example"), {"word": inputs.pop("word")}
     return Rows(inputs, {}, example, pad_id=tokenizer.vocabulary.pad_id, notes=notes)
 

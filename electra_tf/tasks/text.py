@@ -133,16 +133,17 @@ class TextTask(Task):
         """Writes a TSV of id, label if known, prediction and ``details``."""
         columns = {"id": [example.id for example in examples]}
         if all(example.label is not None for example in examples):
-            columns["label"] = [self.readable_label(e.label) for e in examples]
+            labels = (e.label for e in examples)
+            # Multi-label examples have a tuple of labels.
+            columns["label"] = [
+                "|".join(each) if isinstance(each, tuple) else each for each in labels
+            ]
         columns |= {"prediction": self.readable(answers), **self.details(answers)}
         write_tsv(columns, path)
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         """Returns additional columns of ``write`` by name."""
         return {}
-
-    def readable_label(self, label: Any) -> str:
-        return str(label)
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
@@ -322,10 +323,12 @@ class MultiLabel(LabeledTask):
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
         labels, given = gold == 1, answers >= self.threshold
-        micro, macro = metrics.multilabel_f1(labels, given)
-        exact = float(np.mean(np.all(labels == given, axis=1)))
-        shares = zip(self.score_names, (micro, macro, exact), strict=True)
-        return {name: 100 * share for name, share in shares}
+        by_class = [row["f1"] for row in metrics.per_class(labels, given)]
+        return {
+            "micro_f1": 100 * metrics.f1(labels, given),
+            "macro_f1": 100 * float(np.mean(by_class)),
+            "exact_match": 100 * float(np.mean(np.all(labels == given, axis=1))),
+        }
 
     def constant(self, train_examples: Examples) -> np.ndarray:
         targets = self.targets(train_examples)
@@ -340,10 +343,7 @@ class MultiLabel(LabeledTask):
 
     def readable(self, answers: np.ndarray) -> list[str]:
         given = np.asarray(answers) >= self.threshold
-        return [self.readable_label(np.array(self.labels)[row]) for row in given]
-
-    def readable_label(self, label: Any) -> str:
-        return "|".join(sorted(label, key=self.labels.index))
+        return ["|".join(np.array(self.labels)[row]) for row in given]
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Adds predicted, bool [B, C]."""
