@@ -183,11 +183,8 @@ def _label(cell: str, labels: Sequence[str] | None, where: str) -> str | float:
 
 
 def _path(row: GlueRow, name: str, data_dir: str, split: str) -> str:
-    file, folders = f"{split}.tsv", ["", row.folder, name]
-    if split == "ax":
-        file = "diagnostic.tsv"
-        folders += ["diagnostic", "AX", "../diagnostic", "../AX"]
-    for folder in folders:
+    file = "diagnostic.tsv" if split == "ax" else f"{split}.tsv"
+    for folder in ("", row.folder, name, "diagnostic", "../diagnostic"):
         path = os.path.join(data_dir, folder, file)
         if os.path.isfile(path):
             return path

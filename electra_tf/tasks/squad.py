@@ -133,19 +133,15 @@ class SquadSource:
 
 
 def find_squad_files(folder: str, version: str) -> dict[str, str]:
-    """Finds train-v1.1.json, or else train.json; the same for dev and test."""
-    by_split: dict[str, str] = {}
-    for split in ("train", "dev", "test"):
-        for name in (f"{split}-v{version}.json", f"{split}.json"):
-            path = os.path.join(folder, name)
-            if os.path.isfile(path):
-                by_split.setdefault(split, path)
-    if "train" not in by_split:
+    """Finds train-v1.1.json, and if they exist dev-v1.1.json and test-v1.1.json."""
+    splits = ("train", "dev", "test")
+    paths = {x: os.path.join(folder, f"{x}-v{version}.json") for x in splits}
+    if not os.path.isfile(paths["train"]):
         raise UserError(
-            f"{folder} has neither train-v{version}.json nor train.json: name the "
-            "files with --train, --eval and --test."
+            f"{folder} has no train-v{version}.json: name the files with --train, "
+            "--eval and --test."
         )
-    return by_split
+    return {split: path for split, path in paths.items() if os.path.isfile(path)}
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

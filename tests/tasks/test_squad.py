@@ -87,15 +87,14 @@ def test_only_evaluation_data_needs_unique_ids(tmp_path):
         source("dev", path)("dev")
 
 
-def test_official_names_come_before_short_ones(tmp_path):
-    for name in ("train.json", "train-v1.1.json", "dev.json", "dev-v2.0.json"):
+def test_files_are_found_by_their_official_names(tmp_path):
+    for name in ("train-v1.1.json", "dev-v1.1.json", "dev-v2.0.json"):
         (tmp_path / name).touch()
     found = find_squad_files(str(tmp_path), "1.1")
     assert found["train"] == str(tmp_path / "train-v1.1.json")
-    assert found["dev"] == str(tmp_path / "dev.json")
+    assert found["dev"] == str(tmp_path / "dev-v1.1.json")
     assert "test" not in found
-    (tmp_path / "train.json").unlink()
-    with pytest.raises(ValueError, match=r"neither train-v2.0.json nor train.json"):
+    with pytest.raises(ValueError, match=r"has no train-v2.0.json"):
         find_squad_files(str(tmp_path), "2.0")
 
 
