@@ -17,9 +17,9 @@ from electra_tf.tasks import glue
 from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.question_answering import QuestionAnswering
-from electra_tf.tasks.sentences import SentenceSource, find_files
-from electra_tf.tasks.squad import Question, SquadSource, find_squad_files
-from electra_tf.tasks.tables import HeldOut, TableSource
+from electra_tf.tasks.sentences import SentenceSource
+from electra_tf.tasks.squad import Question, SquadSource
+from electra_tf.tasks.tables import SPLITS, HeldOut, TableSource, find_files
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
@@ -174,7 +174,8 @@ def _tagging(
 
 def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
     name, options = config.run.task, dataclasses.asdict(config.question_answering)
-    find = partial(find_squad_files, version=version)
+    patterns = {split: f"^{split}-v{version}.json$" for split in SPLITS}
+    find = partial(find_files, patterns=patterns)
     needs = f"the folder of train-v{version}.json and dev-v{version}.json"
     paths = _split_files(config, find, needs)
     unanswerable = version == "2.0"

@@ -1,7 +1,6 @@
 """Sentences with one tag per word: file formats, spans and span metrics."""
 
 import dataclasses
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +16,6 @@ CONLLU_COLUMNS = (
     *("ID", "FORM", "LEMMA", "UPOS", "XPOS"),
     *("FEATS", "HEAD", "DEPREL", "DEPS", "MISC"),
 )
-_SPLITS = {"train": "train", "dev": "dev|valid|testa", "test": "test(?!a)"}
 # White space of ``tf.strings.split``, which the SavedModel uses.
 _WHITE_SPACE = " \t\n\v\f\r"
 
@@ -152,22 +150,6 @@ class SentenceSource:
                 raise UserError(f"{where}: {len(words)} words but {len(tags[0])} tags.")
             sentences.append(Sentence(str(row.get("id", line)), words, *tags))
         return sentences
-
-
-def find_files(folder: str) -> dict[str, str]:
-    """Finds one file per split, named train, dev (valid, testa) or test (testb)."""
-    by_split: dict[str, str] = {}
-    for split, pattern in _SPLITS.items():
-        names = [n for n in sorted(os.listdir(folder)) if re.search(pattern, n.lower())]
-        if len(names) > 1 or (split == "train" and not names):
-            found = " and ".join(names) or "no file"
-            raise UserError(
-                f"{folder} has {found} for {split}: name the files with --train, "
-                "--eval and --test."
-            )
-        if names:
-            by_split[split] = os.path.join(folder, names[0])
-    return by_split
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:

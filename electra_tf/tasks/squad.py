@@ -5,7 +5,6 @@ Scores compare each answer with the best-matching label. N is the number of ques
 
 import collections
 import dataclasses
-import os
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -130,18 +129,6 @@ class SquadSource:
                     f"{path}: question {name!r} has no answer; use --task=squad2."
                 )
         return Question(name, item["question"], context, answers)
-
-
-def find_squad_files(folder: str, version: str) -> dict[str, str]:
-    """Finds train-v1.1.json, and if they exist dev-v1.1.json and test-v1.1.json."""
-    splits = ("train", "dev", "test")
-    paths = {x: os.path.join(folder, f"{x}-v{version}.json") for x in splits}
-    if not os.path.isfile(paths["train"]):
-        raise UserError(
-            f"{folder} has no train-v{version}.json: name the files with --train, "
-            "--eval and --test."
-        )
-    return {split: path for split, path in paths.items() if os.path.isfile(path)}
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

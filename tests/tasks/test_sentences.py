@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from electra_tf.tasks.sentences import (
     SentenceSource,
-    find_files,
     is_span_tag,
     spans,
     split_words,
@@ -139,20 +138,6 @@ def test_bad_files_are_named(tmp_path):
         source(path, word="word", tag="tags")("train")
     with pytest.raises(FileNotFoundError, match="--dev"):
         source(path)("dev")
-
-
-def test_files_are_found_by_what_their_names_say(tmp_path):
-    for name in ("README", "eng.train", "eng.testa", "eng.testb"):
-        write(tmp_path, name, "a O")
-    found = find_files(str(tmp_path))
-    names = {split: path.rsplit("/", 1)[1] for split, path in found.items()}
-    assert names == {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
-    write(tmp_path, "my-train.txt", "a O")
-    with pytest.raises(ValueError, match=r"has eng.train and my-train.txt"):
-        find_files(str(tmp_path))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="has no file for train"):
-        find_files(str(tmp_path / "empty"))
 
 
 # Two adjacent persons, then a location of three words.

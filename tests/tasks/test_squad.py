@@ -8,7 +8,6 @@ from electra_tf.tasks.squad import (
     Question,
     SquadSource,
     best_threshold,
-    find_squad_files,
 )
 from tests.tasks import common
 
@@ -85,17 +84,6 @@ def test_only_evaluation_data_needs_unique_ids(tmp_path):
     assert len(source("train", path)("train")) == 2
     with pytest.raises(ValueError, match="two questions have the id 'q'"):
         source("dev", path)("dev")
-
-
-def test_files_are_found_by_their_official_names(tmp_path):
-    for name in ("train-v1.1.json", "dev-v1.1.json", "dev-v2.0.json"):
-        (tmp_path / name).touch()
-    found = find_squad_files(str(tmp_path), "1.1")
-    assert found["train"] == str(tmp_path / "train-v1.1.json")
-    assert found["dev"] == str(tmp_path / "dev-v1.1.json")
-    assert "test" not in found
-    with pytest.raises(ValueError, match=r"has no train-v2.0.json"):
-        find_squad_files(str(tmp_path), "2.0")
 
 
 def test_the_best_threshold_is_the_official_scripts_also_for_ties():
