@@ -55,7 +55,7 @@ SMALLER = {
     },
     "finetune_and_serve": {
         "    train_texts, train_labels,": "    train_texts[:96], train_labels[:96],",
-        "(texts, gold)": "(texts[:48], gold[:48])",
+        "data=(texts, gold)": "data=(texts[:48], gold[:48])",
         "epochs=3": "epochs=1",
     },
     "pretrain_your_domain": {
