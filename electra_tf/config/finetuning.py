@@ -23,8 +23,8 @@ class FinetuneRunConfig(Group):
 
     task: str = field(
         "A GLUE task (cola, sst, mrpc, qqp, sts, mnli, qnli, rte, wnli); "
-        "squad1, squad2; chunking, ner, pos, tagging; classification, multilabel or "
-        "regression of your own table; or documentation, the embedded task.",
+        "squad1, squad2; chunking, ner, pos, tagging; or classification, multilabel "
+        "or regression of your own table.",
         "classification",
     )
     encoder: str = resumable_field(
@@ -103,8 +103,8 @@ class FinetuneDataConfig(Group):
         "files, for tagging of files named after train, dev and test."
     )
     train: str | None = resumable_field(
-        "Your training table: .csv, .tsv or .jsonl. For tagging also CoNLL columns and "
-        ".conllu, for squad1 and squad2 .json; separate several files with commas."
+        "Your training table: .csv, .tsv or .jsonl. For tagging .jsonl, .conllu or "
+        "CoNLL columns, for squad1 and squad2 .json."
     )
     eval: str | None = resumable_field(
         "Your evaluation table; default: a held-out tenth of --train."
@@ -123,9 +123,6 @@ class FinetuneDataConfig(Group):
         above=0,
         max=1,
         only_with="task=multilabel",
-    )
-    class_weights: Literal["none", "balanced"] = field(
-        "balanced: rare classes count as much as frequent ones.", "none"
     )
     train_fraction: float = field("Share of the training data.", 1.0, above=0, max=1)
     max_seq_length: int | None = field(
@@ -167,7 +164,7 @@ class TaggingConfig(Group):
 
     word_column: str | None = _tagging_field(
         "Column of the words: its number from 0 (negative: from the end), or its name "
-        "in CoNLL-U and tables; default: by the task."
+        "in CoNLL-U and JSON Lines; default: by the task."
     )
     tag_column: str | None = _tagging_field("Column of the tags, as for word_column.")
 
@@ -317,7 +314,7 @@ class FinetuneConfig:
     r"""Fine-tunes an encoder for a task, scores it, and exports it for serving.
 
     Examples:
-      # An embedded task, after pretraining with configs/tiny.cfg.
+      # The shipped sample, after pretraining with configs/tiny.cfg.
       python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg
 
       # A GLUE task with five seeds.
@@ -344,6 +341,7 @@ class FinetuneConfig:
         "beam_size": 20,
         "early_stopping_patience": 0,
         "keep": "last",
+        "class_weights": "none",
         "label_range": [],
         "layerwise_exponent": "preset",
         "length_bucketing": True,

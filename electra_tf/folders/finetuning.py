@@ -33,7 +33,7 @@ SEARCHED = "search.json"
 SEARCHING = "search"
 SUBMISSION = "submission"
 _LABELS, _VOCABULARY = "labels.txt", "vocab.txt"
-_SPLITS = {"dev", "eval", "test"}.union(*(row.files for row in ROWS.values()))
+_SPLITS = {"dev", "eval", "test"}.union(*(row.splits for row in ROWS.values()))
 _PREDICTIONS = (
     *("predictions{}.tsv", "predictions{}.conll", "predictions{}.json"),
     *("nbest_predictions{}.json", "null_odds{}.json"),

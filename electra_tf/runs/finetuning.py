@@ -241,9 +241,8 @@ class FinetuningRun:
         encoder = named(options.encoder).resolve()
         inputs = [("encoder", str(encoder if encoder.is_dir() else encoder.parent))]
         for flag in finetuning_tasks.FILES:
-            # SQuAD takes several files.
-            paths = (getattr(self.config.data, flag) or "").split(",")
-            inputs += [(flag, path) for path in paths if path]
+            if path := getattr(self.config.data, flag):
+                inputs.append((flag, path))
         check_keeps(folder.path, layout.OUTPUTS, inputs, "output_dir")
 
     def begin(self, keep: Collection[str] = ()) -> None:

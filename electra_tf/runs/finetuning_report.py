@@ -10,7 +10,7 @@ import numpy as np
 from electra_tf.cli import Log
 from electra_tf.folders.finetuning import SUBMISSION
 from electra_tf.runs.finetuning_tasks import TaskData
-from electra_tf.tasks import glue
+from electra_tf.tasks import glue, metrics
 
 _MOST_CLASSES_SHOWN = 20
 Baseline = Mapping[str, Mapping[str, float]]
@@ -81,7 +81,11 @@ def examine(data: TaskData, answers: Any, log: Log) -> dict[str, Any]:
     task, main = data.task, data.eval_splits[0]
     examples, name = data.examples[main], task.main_metric
     report = task.details_of(answers, examples)
-    intervals, above = task.noise(answers, examples, data.train)
+    intervals, above = {}, {}
+    majority = task.majority(data.train, examples)
+    if majority is not None:
+        scorers = (task.scorer(each, examples) for each in (answers, majority))
+        intervals, above = metrics.intervals(*scorers, len(examples))
     if classes := report.get("classes"):
         log(_class_table(classes))
         error = report["calibration_error"]

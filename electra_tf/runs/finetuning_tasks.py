@@ -11,17 +11,15 @@ import numpy as np
 
 from electra_tf.cli import Log
 from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.data import installed
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks import glue
 from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.documentation import PackageParagraphs
 from electra_tf.tasks.question_answering import QuestionAnswering
-from electra_tf.tasks.sentences import SentenceSource, find_files
-from electra_tf.tasks.squad import SquadSource, find_squad_files
-from electra_tf.tasks.tables import HeldOut, TableSource
+from electra_tf.tasks.sentences import SentenceSource
+from electra_tf.tasks.squad import SquadSource
+from electra_tf.tasks.tables import SPLITS, HeldOut, TableSource, find_files
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
 
@@ -47,10 +45,9 @@ def task(config: FinetuneConfig, log: Log) -> Task:
         raise UserError(f"Unknown --task={name}.{hint} Tasks: {', '.join(TASKS)}.")
     row, defaults = TASKS[name], FinetuneConfig().data
     given_files = {flag: getattr(data, flag) for flag in FILES if getattr(data, flag)}
-    for flag, given in given_files.items():
-        for path in given.split(",") if row.kind == "question_answering" else [given]:
-            if path and not os.path.exists(path):
-                raise FileNotFoundError(f"No file {path}: correct --{flag}.")
+    for flag, path in given_files.items():
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"No file {path}: correct --{flag}.")
     for flag in dict.fromkeys(flag for each in TASKS.values() for flag in each.reads):
         default = getattr(defaults, flag)
         if flag not in row.reads and (getattr(data, flag) or default) != default:
@@ -89,8 +86,6 @@ def _options(kind: type[TextTask], config: FinetuneConfig) -> dict[str, Any]:
         "pooling": config.recipe.pooling,
         "long_texts": data.long_texts,
     }
-    if kind is Classification:
-        options["class_weights"] = data.class_weights
     if kind is MultiLabel:
         options["labels"] = data.label if len(data.label) > 1 else None
         options["threshold"] = data.threshold or 0.5
@@ -131,17 +126,6 @@ def _table(kind: type[TextTask], config: FinetuneConfig, log: Log) -> Task:
         eval_splits=("eval",),
         test_splits=("test",) if data.test else (),
         **_options(kind, config),
-    )
-
-
-def _documentation(config: FinetuneConfig, log: Log) -> Task:
-    log("reading the documentation of the installed packages")
-    return Classification(
-        name="documentation",
-        source=PackageParagraphs(installed.prose),
-        max_seq_length=64,
-        test_splits=(),
-        **_options(Classification, config),
     )
 
 
@@ -190,12 +174,10 @@ def _tagging(
 
 
 def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
-    find = partial(find_squad_files, version=version)
+    patterns = {split: f"^{split}-v{version}.json$" for split in SPLITS}
+    find = partial(find_files, patterns=patterns)
     needs = f"the folder of train-v{version}.json and dev-v{version}.json"
-    paths = {
-        split: names.split(",") if config.data.train else [names]
-        for split, names in _split_files(config, find, needs).items()
-    }
+    paths = _split_files(config, find, needs)
     unanswerable = version == "2.0"
     return QuestionAnswering(
         name=config.run.task,
@@ -208,21 +190,16 @@ def _squad(version: str, config: FinetuneConfig, log: Log) -> Task:
 
 
 FILES = ("train", "eval", "test")
-_WEIGHTS = "class_weights"
 _TABLE = (*FILES, "text", "label")
 _FOLDER = (*FILES, "data_dir")
 
 TASKS: dict[str, TaskRow] = {
-    **{
-        name: TaskRow(_glue, ("data_dir", _WEIGHTS) if row.labels else ("data_dir",))
-        for name, row in glue.ROWS.items()
-    },
-    "classification": TaskRow(partial(_table, Classification), (*_TABLE, _WEIGHTS)),
+    **dict.fromkeys(glue.ROWS, TaskRow(_glue, ("data_dir",))),
+    "classification": TaskRow(partial(_table, Classification), _TABLE),
     "multilabel": TaskRow(
         partial(_table, MultiLabel), (*_TABLE, "label_separator", "threshold")
     ),
     "regression": TaskRow(partial(_table, Regression), _TABLE),
-    "documentation": TaskRow(_documentation, (_WEIGHTS,)),
     # Arguments: word column, tag column, main metric.
     "tagging": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),
     "chunking": TaskRow(partial(_tagging, "0", "-1", "f1"), _FOLDER, "tagging"),

@@ -13,12 +13,11 @@ The examples of this package use these variables:
 """
 
 from electra_tf.tasks.base import Example, Ragged, Rows, Task
-from electra_tf.tasks.batching import make_batch
 from electra_tf.tasks.glue import glue_task
 from electra_tf.tasks.heads import ClassificationHead, TaggingHead, TaskModel
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.recipe import RECIPES, layerwise_multipliers
-from electra_tf.tasks.sentences import Sentence, SentenceSource, split_words
+from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.span_head import SpanHead
 from electra_tf.tasks.squad import Question, SquadSource
 from electra_tf.tasks.tables import TableSource
@@ -47,6 +46,4 @@ __all__ = [
     "TaskModel",
     "glue_task",
     "layerwise_multipliers",
-    "make_batch",
-    "split_words",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,6 +20,8 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
 from electra_tf.tasks.heads import TaskModel, Tensors
 
+# Fields of a training run, which task.json lacks.
+_UNSAVED = ("name", "source", "epochs", "eval_splits", "test_splits")
 Scores = dict[str, float]
 Examples = Sequence[Any]
 
@@ -149,7 +151,7 @@ class Task:
     Subclasses define ``kind``, ``main_metric`` and the methods ``examples`` (or the
     attribute ``source``), ``featurize``, ``head``, ``loss``, ``decode``, and ``score``
     or ``scorer``. Exports also need ``serving_inputs`` and ``serving_outputs``. Saved
-    models need the subclass to be a dataclass with its options in ``saved_fields``.
+    models need the subclass to be a dataclass with its options as fields.
 
     Attributes:
         kind: name of the class in task.json.
@@ -160,7 +162,6 @@ class Task:
         splits_long: whether long examples become several rows.
         tunes: whether ``tune`` needs examples held out of training.
         text_names: names of the text inputs in serving signatures.
-        saved_fields: names of the dataclass fields in task.json.
 
     Examples:
         >>> isinstance(task, et.tasks.Task), task.main_metric
@@ -179,17 +180,13 @@ class Task:
     splits_long = False
     tunes = False
     text_names: tuple[str, ...] = ("text",)
-    saved_fields: ClassVar[tuple[str, ...]] = ()
 
     def examples(self, split: str) -> list[Any]:
         """Reads a split; raises ValueError if invalid, OSError if unreadable."""
         return self.source(split)
 
     def prepare(self, train_examples: Examples) -> Task:
-        """Returns a copy of the task with the training labels.
-
-        Raises ValueError if all training labels are equal.
-        """
+        """Returns a copy with the training labels; ValueError if all are equal."""
         return self
 
     def tune(self, answers: Any, examples: Examples) -> Task:
@@ -208,10 +205,7 @@ class Task:
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes examples to at most ``max_seq_length`` tokens with special tokens.
-
-        Raises ValueError if a label is unknown or the length is too short.
-        """
+        """Tokenizes examples; raises ValueError if a label is unknown."""
         raise NotImplementedError
 
     def head(self, encoder: TextEncoder) -> keras.layers.Layer:
@@ -219,24 +213,15 @@ class Task:
         raise NotImplementedError
 
     def loss(self, reduction: str = "sum") -> Any:
-        """Returns the Keras loss, or a dictionary of losses by output.
-
-        ``reduction`` over the batch is "sum", as in the original code, or another name
-        of Keras, such as "mean".
-        """
+        """Returns a Keras loss, or losses by output, with this Keras ``reduction``."""
         raise NotImplementedError
 
     def build_model(self, encoder: TextEncoder) -> TaskModel:
         """Returns a model of encoder and head; compile it with ``loss`` to train."""
-        name = self.name.replace("-", "_")
-        return TaskModel(encoder, self.head(encoder), name=name)
+        return TaskModel(encoder, self.head(encoder), name=self.name.replace("-", "_"))
 
     def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
-        """Converts model outputs to one prediction per example.
-
-        ``outputs`` holds an array or dictionary of arrays per row. Arrays with a value
-        per token may include padding.
-        """
+        """Converts model outputs, one array or dictionary per row, to predictions."""
         raise NotImplementedError
 
     def score(self, answers: Any, examples: Examples) -> Scores:
@@ -258,16 +243,6 @@ class Task:
         """Returns the scores of ``majority``, or {}."""
         answers = self.majority(train_examples, examples)
         return {} if answers is None else self.score(answers, examples)
-
-    def noise(
-        self, answers: Any, examples: Examples, train_examples: Examples
-    ) -> tuple[metrics.Intervals, metrics.Intervals]:
-        """Returns 95 % intervals of the scores and of their gain over the baseline."""
-        majority = self.majority(train_examples, examples)
-        if majority is None:
-            return {}, {}
-        scorers = (self.scorer(each, examples) for each in (answers, majority))
-        return metrics.intervals(*scorers, len(examples))
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
         """Returns a message if the main score does not beat the baseline, else ""."""
@@ -309,7 +284,8 @@ class Task:
     def to_json(self) -> dict[str, Any]:
         """Returns the content of task.json, from which the task can be rebuilt."""
         values = {"task": self.name, "kind": self.kind, "text_names": self.text_names}
-        values |= {name: getattr(self, name) for name in self.saved_fields}
+        fields = getattr(self, "__dataclass_fields__", {})
+        values |= {name: getattr(self, name) for name in fields if name not in _UNSAVED}
         return {n: list(x) if isinstance(x, tuple) else x for n, x in values.items()}
 
 

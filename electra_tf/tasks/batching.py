@@ -44,12 +44,6 @@ def make_batch(
     """Pads the ``chosen`` rows, int64 [B], to ``length`` S.
 
     Returns inputs, targets (an array or a dictionary) and sample weights, or None.
-
-    Examples:
-        >>> rows = task.featurize(examples, et.load("mini").tokenizer, 32)
-        >>> inputs, targets, weights = et.tasks.make_batch(rows, np.arange(2), 8)
-        >>> inputs["input_ids"].shape
-        (2, 8)
     """
 
     def column(values: Column, pad: int = 0) -> np.ndarray:
@@ -70,16 +64,14 @@ def make_batch(
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOrder:
-    """Order of training batches, a function of the seed.
+    """Order of training batches, a function of the seed and of earlier ``updates``.
 
     Every epoch is shuffled. Batches may span two epochs, so every batch is full. Within
     a window of shuffled rows, at most an eighth of an epoch, batches group rows of
-    similar length, in random order.
+    similar length, in random order. ``lengths`` are numbers of tokens, [R], and
+    ``buckets`` the padded lengths.
 
     Deviation: the original shuffles once and pads all rows to the full length.
-
-    ``lengths`` are numbers of tokens, [R], and ``buckets`` the padded lengths. With the
-    number of earlier ``updates``, every call of ``fit`` has another order.
     """
 
     lengths: np.ndarray

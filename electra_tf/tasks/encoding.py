@@ -21,38 +21,27 @@ from electra_tf.tasks.heads import Tensors
 Columns = dict[str, tf.RaggedTensor | tf.Tensor]
 
 
-def truncated_lengths(
-    first: tf.Tensor, second: tf.Tensor, limit: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the lengths, integer [B], of pairs truncated to ``limit`` tokens in all.
-
-    Closed form of BERT's and ELECTRA's rule: drop the last token of the longer text
-    until the pair fits, of the second text for ties.
-    """
-    larger_half = tf.cast((limit + 1) // 2, first.dtype)
-    limit = tf.cast(limit, first.dtype)
-    kept = tf.minimum(first, tf.maximum(larger_half, limit - second))
-    return kept, tf.minimum(second, limit - kept)
-
-
 def pack(
     segments: Sequence[tf.RaggedTensor], vocabulary: Vocabulary, max_seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Truncates one or two segments, int32 [B, None], and adds special tokens.
 
+    Pairs follow the rule of BERT and ELECTRA, here in closed form: drop the last token
+    of the longer text until the pair fits, of the second text for ties.
+
     Returns input_ids and segment_ids, ragged int32 [B, None].
     """
-    lengths = [segment.row_lengths() for segment in segments]
-    if len(segments) == 1:
-        kept = [tf.minimum(lengths[0], max_seq_length - 2)]
-    else:
-        kept = truncated_lengths(*lengths, max_seq_length - 3)
-    truncated = []
-    for segment, length in zip(segments, kept, strict=True):
-        starts = segment.row_starts()
-        places = tf.ragged.range(starts, starts + length)
-        truncated.append(tf.gather(segment.values, places))
-    return tf_text.combine_segments(truncated, vocabulary.cls_id, vocabulary.sep_id)
+    limit = max_seq_length - 1 - len(segments)
+    segments = [segment[:, :limit] for segment in segments]
+    if len(segments) == 2:
+        first, second = (segment.row_lengths() for segment in segments)
+        first = tf.minimum(first, tf.maximum((limit + 1) // 2, limit - second))
+        kept = first, tf.minimum(second, limit - first)
+        segments = [
+            tf.RaggedTensor.from_tensor(segment.to_tensor(), lengths)
+            for segment, lengths in zip(segments, kept, strict=True)
+        ]
+    return tf_text.combine_segments(segments, vocabulary.cls_id, vocabulary.sep_id)
 
 
 def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -132,20 +121,20 @@ def encode_texts(
         columns = [string_tensor(column) for column in zip(*batch, strict=True)]
         return _encode(tokenizer, columns, max_seq_length, long_texts)
 
-    rows = in_batches(encode, list(zip(*texts, strict=True)), 1024)
+    rows = in_batches(encode, list(zip(*texts, strict=True)))
     example = rows.pop("example")
     return rows, example
 
 
 def in_batches(
-    encode: Callable[[Sequence[Any]], Columns], examples: Sequence[Any], size: int
+    encode: Callable[[Sequence[Any]], Columns], examples: Sequence[Any]
 ) -> dict[str, Any]:
     """Encodes examples in batches; returns their columns as ``Ragged`` and arrays."""
     if not examples:
         raise UserError("there are no examples")
     batches = []
-    for start in range(0, len(examples), size):
-        columns = encode(examples[start : start + size])
+    for start in range(0, len(examples), 1024):
+        columns = encode(examples[start : start + 1024])
         batches.append({**columns, "example": columns["example"] + start})
     return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
 

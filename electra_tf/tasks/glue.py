@@ -11,78 +11,64 @@ from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, write_tsv
-from electra_tf.tasks.tables import read_text
+from electra_tf.tasks.tables import Table, read_text, require_columns
 from electra_tf.tasks.text import Classification, Regression, TextTask
 
 _NLI = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
 _ACCURACY_F1 = ("accuracy", "f1")
-_FILES = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
-_MNLI = ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
-_MNLI_FILES = {split: f"{split}.tsv" for split in ("train", *_MNLI)}
-_MNLI_FILES["ax"] = "diagnostic.tsv"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueRow:
-    """Definition of one task.
+    """Definition of one task; ``texts`` and ``label`` are columns of its files.
 
     ``folder`` is also the name of a submission's file, except for ``submissions``.
-    Unlabeled splits may have other columns, ``test_texts``, than ``texts``; negative
-    numbers count from the right. ``labels`` are in the order of the outputs, None for
-    regression. The first of ``scores`` selects the model. ``tfds`` is the name in
-    TensorFlow Datasets, if it differs.
+    ``labels`` are in the order of the outputs, None for regression. The first of
+    ``scores`` selects the model. ``header`` names the columns of training and dev files
+    without a header. ``tfds`` and ``tfds_texts`` are the names in TensorFlow Datasets,
+    if they differ.
     """
 
     folder: str
-    texts: tuple[int, ...]
-    label: int
-    test_texts: tuple[int, ...] | None = None
+    texts: tuple[str, ...] = ("sentence1", "sentence2")
+    label: str = "label"
     labels: tuple[str, ...] | None = _BINARY
     scores: tuple[str, ...] = ("accuracy",)
+    header: tuple[str, ...] | None = None
     tfds: str | None = None
-    tfds_texts: tuple[str, ...] = ("sentence1", "sentence2")
-    headerless: tuple[str, ...] = ()
+    tfds_texts: tuple[str, ...] | None = None
     double_pairs: bool = False
     epochs: float = 3.0
-    files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
+    splits: tuple[str, ...] = ("train", "dev", "test")
     submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 ROWS: dict[str, GlueRow] = {
     "cola": GlueRow(
         folder="CoLA",
-        texts=(3,),
-        test_texts=(1,),
-        label=1,
+        texts=("sentence",),
         scores=("matthews", "accuracy"),
-        tfds_texts=("sentence",),
-        headerless=("train", "dev"),
+        header=("source", "label", "mark", "sentence"),
     ),
-    "sst": GlueRow(
-        folder="SST-2",
-        texts=(0,),
-        test_texts=(1,),
-        label=1,
-        tfds="sst2",
-        tfds_texts=("sentence",),
-    ),
+    "sst": GlueRow(folder="SST-2", texts=("sentence",), tfds="sst2"),
     "mrpc": GlueRow(
-        folder="MRPC", texts=(3, 4), label=0, scores=_ACCURACY_F1, double_pairs=True
+        folder="MRPC",
+        texts=("#1 String", "#2 String"),
+        label="Quality",
+        scores=_ACCURACY_F1,
+        tfds_texts=("sentence1", "sentence2"),
+        double_pairs=True,
     ),
     "qqp": GlueRow(
         folder="QQP",
-        texts=(3, 4),
-        test_texts=(1, 2),
-        label=5,
+        texts=("question1", "question2"),
+        label="is_duplicate",
         scores=_ACCURACY_F1,
-        tfds_texts=("question1", "question2"),
     ),
     "sts": GlueRow(
         folder="STS-B",
-        texts=(-3, -2),
-        test_texts=(-2, -1),
-        label=-1,
+        label="score",
         labels=None,
         scores=("spearman", "pearson", "mse"),
         tfds="stsb",
@@ -91,26 +77,22 @@ ROWS: dict[str, GlueRow] = {
     ),
     "mnli": GlueRow(
         folder="MNLI",
-        texts=(8, 9),
-        label=-1,
+        label="gold_label",
         labels=("contradiction", "entailment", "neutral"),
         tfds_texts=("premise", "hypothesis"),
-        files=_MNLI_FILES,
+        splits=(
+            *("train", "dev_matched", "dev_mismatched"),
+            *("test_matched", "test_mismatched", "ax"),
+        ),
         submissions={
             "test_matched": "MNLI-m",
             "test_mismatched": "MNLI-mm",
             "ax": "AX",
         },
     ),
-    "qnli": GlueRow(
-        folder="QNLI",
-        texts=(1, 2),
-        label=3,
-        labels=_NLI,
-        tfds_texts=("question", "sentence"),
-    ),
-    "rte": GlueRow(folder="RTE", texts=(1, 2), label=3, labels=_NLI, epochs=10.0),
-    "wnli": GlueRow(folder="WNLI", texts=(1, 2), label=3),
+    "qnli": GlueRow(folder="QNLI", texts=("question", "sentence"), labels=_NLI),
+    "rte": GlueRow(folder="RTE", labels=_NLI, epochs=10.0),
+    "wnli": GlueRow(folder="WNLI"),
 }
 
 
@@ -145,8 +127,8 @@ def glue_task(
         "pair": len(row.texts) == 2,
         "main_metric": row.scores[0],
         "epochs": row.epochs,
-        "eval_splits": tuple(s for s in row.files if s.startswith("dev")),
-        "test_splits": tuple(filter(is_unlabeled, row.files)),
+        "eval_splits": tuple(s for s in row.splits if s.startswith("dev")),
+        "test_splits": tuple(filter(is_unlabeled, row.splits)),
         "double_pairs": row.double_pairs,
     }
     if row.labels is None:
@@ -157,29 +139,30 @@ def glue_task(
 def _read_files(name: str, data_dir: str, log: Log, split: str) -> list[Example]:
     """Reads unquoted TSV files; skips malformed lines of train and dev."""
     row, unlabeled = ROWS[name], is_unlabeled(split)
-    path = _path(row, name, data_dir, row.files[split])
-    columns = (row.test_texts or row.texts) if unlabeled else row.texts
-    if split == "ax":
-        # Columns of the diagnostic: index, premise, hypothesis.
-        columns = (1, 2)
-    wanted = columns if unlabeled else (*columns, row.label)
-    width = max(c + 1 if c >= 0 else -c for c in wanted)
+    path = _path(row, name, data_dir, split)
     lines = read_text(path).removesuffix("\n").split("\n")
-    start = 0 if split in row.headerless else 1
+    table = [line.removesuffix("\r").split("\t") for line in lines]
+    has_header = unlabeled or row.header is None
+    header = table[0] if has_header else row.header
+    wanted = row.texts if unlabeled else (*row.texts, row.label)
+    require_columns(Table(path, tuple(header), []), wanted, "data_dir")
+    places = [header.index(column) for column in wanted]
     examples, skipped = [], []
-    for number, line in enumerate(lines[start:], start + 1):
-        cells = line.removesuffix("\r").split("\t")
+    for number, cells in enumerate(table, 1):
+        if number == 1 and has_header:
+            continue
         where = f"{path}, line {number}"
-        if unlabeled and len(cells) < width:
+        is_short = len(cells) <= max(places)
+        if unlabeled and is_short:
             # A submission needs an answer for every line.
             raise UserError(f"{where}: {len(cells)} cells, too few for {name}.")
         # MNLI marks examples without a majority label with a hyphen.
-        if len(cells) < width or (not unlabeled and cells[row.label] == "-"):
+        if is_short or (not unlabeled and cells[places[-1]] == "-"):
             skipped.append(number)
             continue
-        texts = tuple(cells[column] for column in columns)
-        label = None if unlabeled else _label(cells[row.label], row.labels, where)
-        examples.append(Example(str(len(examples)), texts, label))
+        texts = [cells[place] for place in places]
+        label = None if unlabeled else _label(texts.pop(), row.labels, where)
+        examples.append(Example(str(len(examples)), tuple(texts), label))
     if skipped:
         numbers = ", ".join(map(str, skipped[:5]))
         log(f"{path}: skipped {len(skipped)} malformed lines ({numbers} ...)")
@@ -199,11 +182,9 @@ def _label(cell: str, labels: Sequence[str] | None, where: str) -> str | float:
     raise UserError(f"{where}: the label is {cell!r}, expected {expected}.")
 
 
-def _path(row: GlueRow, name: str, data_dir: str, file: str) -> str:
-    folders = ["", row.folder, name]
-    if file == "diagnostic.tsv":
-        folders += ["diagnostic", "AX", "../diagnostic", "../AX"]
-    for folder in folders:
+def _path(row: GlueRow, name: str, data_dir: str, split: str) -> str:
+    file = "diagnostic.tsv" if split == "ax" else f"{split}.tsv"
+    for folder in ("", row.folder, name, "diagnostic", "../diagnostic"):
         path = os.path.join(data_dir, folder, file)
         if os.path.isfile(path):
             return path
@@ -231,7 +212,9 @@ def _read_tfds(name: str, data_dir: str, split: str) -> list[Example]:
     examples = []
     data = builder.as_dataset(split=stored, shuffle_files=False)
     for item in data.as_numpy_iterator():
-        texts = tuple(item[text].decode("utf-8") for text in row.tfds_texts)
+        texts = tuple(
+            item[text].decode("utf-8") for text in row.tfds_texts or row.texts
+        )
         if is_unlabeled(split):
             label = None
         elif row.labels is None:

@@ -36,11 +36,10 @@ def wilson(share: float, count: float) -> tuple[float, float]:
 
 def confusion_matrix(labels: ArrayLike, predictions: ArrayLike) -> np.ndarray:
     """Counts of (label, prediction), float64 [C, C], over the classes that occur."""
-    both = np.concatenate([labels, predictions])
-    classes, codes = np.unique(both, return_inverse=True)
-    rows, columns = np.split(codes, 2)
-    counts = np.bincount(rows * len(classes) + columns, minlength=len(classes) ** 2)
-    return counts.reshape(len(classes), len(classes)).astype(np.float64)
+    classes, codes = np.unique([labels, predictions], return_inverse=True)
+    counts = np.zeros([len(classes), len(classes)])
+    np.add.at(counts, tuple(codes.reshape(2, -1)), 1)
+    return counts
 
 
 def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -77,12 +76,6 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
         return 0.0
     return float(stats.spearmanr(labels, predictions).statistic)
-
-
-def multilabel_f1(labels: ArrayLike, predictions: ArrayLike) -> tuple[float, float]:
-    """Micro and macro F1 of boolean arrays [N, C]."""
-    by_class = [row["f1"] for row in per_class(labels, predictions)]
-    return f1(labels, predictions), float(np.mean(by_class))
 
 
 def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float]]:

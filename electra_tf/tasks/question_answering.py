@@ -36,7 +36,6 @@ from electra_tf.tasks.squad import Question
 Questions = Sequence[Question]
 # Columns for decoding, with their values at padding.
 _NOTES = {"char_start": -1, "char_end": -1, "max_context": 0}
-_UNSAVED = ("name", "source", "epochs", "eval_splits", "test_splits")
 _HEADS = {"joint": SpanHead, "independent": IndependentSpanHead}
 
 
@@ -98,12 +97,6 @@ class QuestionAnswering(Task):
     splits_long = True
     text_names = ("question", "context")
 
-    @property
-    def saved_fields(self) -> tuple[str, ...]:
-        """All fields, also of subclasses, except those of the training run."""
-        names = (field.name for field in dataclasses.fields(self))
-        return tuple(name for name in names if name not in _UNSAVED)
-
     def __post_init__(self) -> None:
         check_choice("span_head", self.span_head, _HEADS)
         for name in ("max_query_length", "doc_stride", "max_answer_length"):
@@ -125,7 +118,13 @@ class QuestionAnswering(Task):
         Training windows without the answer have [CLS] as target, but keep the
         question's answerability. Questions are dropped if their answer lacks tokens.
         """
-        windows = self.encode(examples, tokenizer, max_seq_length)
+
+        def encode(batch: Questions) -> Columns:
+            questions = string_tensor(each.question for each in batch)
+            contexts = string_tensor(each.context for each in batch)
+            return self.windows(tokenizer, max_seq_length, questions, contexts)
+
+        windows = in_batches(encode, examples)
         example, pad_id = windows["example"], tokenizer.vocabulary.pad_id
         inputs = {name: windows[name] for name in ("input_ids", "segment_ids")}
         if not training:
@@ -227,10 +226,8 @@ class QuestionAnswering(Task):
         context = tf.strings.unicode_transcode(
             texts["context"], "UTF-8", "UTF-8", replacement_char=0xFFFD
         )
-        questions, pad_id = texts["question"], tokenizer.vocabulary.pad_id
-        index = tf.range(tf.size(questions, tf.int64))
-        columns = self.windows(tokenizer, max_seq_length, questions, context, index)
-        inputs = padded(columns, input_ids=pad_id, token=-1, **_NOTES)
+        columns = self.windows(tokenizer, max_seq_length, texts["question"], context)
+        inputs = padded(columns, input_ids=tokenizer.vocabulary.pad_id, **_NOTES)
         return {**inputs, "context": context}
 
     def serving_outputs(self, outputs: Tensors, inputs: Tensors) -> Tensors:
@@ -268,15 +265,12 @@ class QuestionAnswering(Task):
         max_seq_length: int,
         questions: tf.Tensor,
         contexts: tf.Tensor,
-        index: tf.Tensor,
     ) -> Columns:
-        """Returns the windows of questions, string [N], in the same order.
+        """Returns the windows of questions and contexts in valid UTF-8, string [N].
 
-        ``contexts`` are valid UTF-8, string [M], and ``index`` is each question's index
-        into them, int64 [N]. The columns are input_ids, segment_ids, token (index of
-        the word piece in its paragraph), char_start, char_end and max_context (1 in the
-        window with the most context), and example. Outside of the paragraph, token and
-        characters are -1.
+        The columns are input_ids, segment_ids, char_start and char_end (-1 outside of
+        the paragraph), max_context (1 in the window with the most context), and
+        example.
         """
         if self.max_query_length + 4 > max_seq_length:
             raise UserError(
@@ -287,16 +281,14 @@ class QuestionAnswering(Task):
         pieces, char_start, char_end = tokenizer.tokenize_with_offsets(contexts)
         room = max_seq_length - 3 - question.row_lengths()  # [N]
         stride = tf.minimum(tf.cast(self.doc_stride, tf.int64), room)
-        length = tf.gather(pieces.row_lengths(), index)  # [N]
+        length = pieces.row_lengths()  # [N]
         # Rounded up: the last window may be shorter.
         count = 1 - tf.math.floordiv(-tf.maximum(length - room, 0), stride)
 
         example = tf.repeat(tf.range(tf.size(count, tf.int64)), count)  # [R]
-        number = tf.ragged.range(count).values
-        begin = number * tf.gather(stride, example)
+        begin = tf.ragged.range(count).values * tf.gather(stride, example)
         size = tf.minimum(tf.gather(room, example), tf.gather(length, example) - begin)
-        starts = tf.gather(pieces.row_starts(), tf.gather(index, example))
-        first = starts + begin
+        first = tf.gather(pieces.row_starts(), example) + begin
         place = tf.ragged.range(first, first + size)  # [R, None], in pieces.values
 
         head, body = tf.gather(question, example), tf.gather(pieces.values, place)
@@ -309,43 +301,22 @@ class QuestionAnswering(Task):
             before = [column, tf.zeros_like(head) + fill, column]
             return tf.concat([*before, place.with_values(values), column], axis=1)
 
-        best = _max_context(place, tf.size(pieces.values, tf.int64), example)
-        token = place.values - tf.gather(starts, place.value_rowids())
+        best = _max_context(place, tf.size(pieces.values, tf.int64))
         return {
             "input_ids": input_ids,
             "segment_ids": segment_ids,
-            "token": inside(tf.cast(token, tf.int32), -1),
             "char_start": inside(tf.gather(char_start.values, place.values), -1),
             "char_end": inside(tf.gather(char_end.values, place.values), -1),
             "max_context": inside(best, 0),
             "example": example,
         }
 
-    def encode(
-        self, examples: Questions, tokenizer: WordPiece, max_seq_length: int
-    ) -> dict[str, Ragged | np.ndarray]:
-        """Returns ``windows`` in NumPy."""
-
-        def encode(batch: Questions) -> Columns:
-            # Neighboring questions share a paragraph, which is tokenized once.
-            contexts = dict.fromkeys(example.context for example in batch)
-            numbers = {context: place for place, context in enumerate(contexts)}
-            return self.windows(
-                tokenizer,
-                max_seq_length,
-                string_tensor(example.question for example in batch),
-                string_tensor(contexts),
-                tf.constant([numbers[e.context] for e in batch], tf.int64),
-            )
-
-        return in_batches(encode, examples, 256)
-
 
 def answer_positions(
     answers: Sequence[tuple[str, int] | None],
     windows: Mapping[str, Ragged | np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Locates answers, (text, first character) or None, in the rows of ``encode``.
+    """Locates answers, (text, first character) or None, in windows.
 
     Returns start and end per row, int32 [R], 0 if the row lacks a part of the answer,
     and whether an answer has tokens or is None, bool [N].
@@ -355,40 +326,36 @@ def answer_positions(
     lengths = windows["input_ids"].lengths
     rows = np.repeat(np.arange(len(lengths)), lengths)
     owner = windows["example"][rows]
-    token = windows["token"].values
+    char_start = windows["char_start"].values
     inside = (
-        (token >= 0)
-        & (windows["char_start"].values < (begin + size)[owner])
+        (char_start >= 0)
+        & (char_start < (begin + size)[owner])
         & (windows["char_end"].values > begin[owner])
     )
     first = np.full(len(answers), np.iinfo(np.int64).max)
     last = np.full(len(answers), -1)
-    np.minimum.at(first, owner[inside], token[inside])
-    np.maximum.at(last, owner[inside], token[inside])
+    np.minimum.at(first, owner[inside], char_start[inside])
+    np.maximum.at(last, owner[inside], char_start[inside])
     place = np.arange(len(rows)) - windows["input_ids"].splits[rows]
     positions = np.zeros([2, len(lengths)], np.int32)
-    for target, tokens in zip(positions, (first, last), strict=True):
-        hit = (token >= 0) & (token == tokens[owner])
+    # A character may have several word pieces: takes the first or the last of them.
+    for target, ends, step in zip(positions, (first, last), (-1, 1), strict=True):
+        hit = np.flatnonzero((char_start >= 0) & (char_start == ends[owner]))[::step]
         target[rows[hit]] = place[hit]
     positions *= np.all(positions > 0, axis=0)
     usable = (last >= 0) | np.array([answer is None for answer in answers])
     return *positions, usable
 
 
-def _max_context(
-    place: tf.RaggedTensor, size: tf.Tensor, example: tf.Tensor
-) -> tf.Tensor:
+def _max_context(place: tf.RaggedTensor, size: tf.Tensor) -> tf.Tensor:
     """Marks the window with the most context of each word piece, the first for ties."""
-    rows = place.value_rowids()
+    rows, pieces = place.value_rowids(), place.values
     position = tf.ragged.range(place.row_lengths()).values
     last = tf.gather(place.row_lengths(), rows) - 1
     # BERT's rule: min(left, right context) + 0.01 * window length, times 100.
     score = 100 * tf.minimum(position, last - position) + last
-    # Keys are per question: questions share paragraphs, but not windows.
-    pairs = tf.gather(example, rows) * size + place.values
-    values, key = tf.unique(pairs, tf.int64)
-    count = tf.size(values, tf.int64)
-    best = tf.math.unsorted_segment_max(score, key, count)
-    wins = score == tf.gather(best, key)
-    first = tf.math.unsorted_segment_min(tf.where(wins, rows, tf.int64.max), key, count)
-    return tf.cast(wins & (rows == tf.gather(first, key)), tf.int32)
+    best = tf.math.unsorted_segment_max(score, pieces, size)
+    wins = score == tf.gather(best, pieces)
+    windows = tf.where(wins, rows, tf.int64.max)
+    first = tf.math.unsorted_segment_min(windows, pieces, size)
+    return tf.cast(wins & (rows == tf.gather(first, pieces)), tf.int32)

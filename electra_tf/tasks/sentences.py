@@ -1,7 +1,6 @@
 """Sentences with one tag per word: file formats, spans and span metrics."""
 
 import dataclasses
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from electra_tf.data import paths
-from electra_tf.data.tables import READERS
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import check_strings
 from electra_tf.tasks.tables import read_table, read_text, require_columns
@@ -18,18 +16,12 @@ CONLLU_COLUMNS = (
     *("ID", "FORM", "LEMMA", "UPOS", "XPOS"),
     *("FEATS", "HEAD", "DEPREL", "DEPS", "MISC"),
 )
-_SPLITS = {"train": "train", "dev": "dev|valid|testa", "test": "test(?!a)"}
 # White space of ``tf.strings.split``, which the SavedModel uses.
 _WHITE_SPACE = " \t\n\v\f\r"
 
 
 def split_words(text: str) -> list[str]:
-    r"""Splits a text at ASCII white space, as exported models do.
-
-    Examples:
-        >>> et.tasks.split_words(" costs 10\u00a0000  euro")
-        ['costs', '10\xa0000', 'euro']
-    """
+    """Splits a text at ASCII white space, as exported models do."""
     return re.findall(f"[^{_WHITE_SPACE}]+", text)
 
 
@@ -58,11 +50,12 @@ class SentenceSource:
     The suffix determines the format:
 
     - ``.conllu``: CoNLL-U. Ranges such as 3-4 and empty nodes such as 3.1 are skipped.
-    - ``.csv``, ``.tsv``, ``.jsonl``, ``.json``: a table with one sentence per row.
-      Words and tags are lists, or strings separated by spaces.
-    - Others: one word per line and a blank or -DOCSTART- line after each sentence.
-      Columns are separated by tabs if the file has any, else by spaces. Lines that
-      begin with # and have another number of columns are comments.
+    - ``.jsonl``, ``.json``: one object per sentence. Words and tags are lists, or
+      strings separated by spaces.
+    - Others, such as ``.conll`` and ``.tsv``, but not ``.csv``: one word per line and a
+      blank or -DOCSTART- line after each sentence. Columns are separated by tabs if the
+      file has any, else by spaces. Lines that begin with # and have another number of
+      columns are comments.
 
     Columns are numbers from 0, negative from the end, or names in CoNLL-U and tables.
     Tags of ``unlabeled`` splits are not read.
@@ -86,7 +79,13 @@ class SentenceSource:
         path = self.files.get(split)
         if not path:
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
-        read = self._table if paths.suffix(path) in READERS else self.columns
+        if paths.suffix(path) == ".csv":
+            raise UserError(
+                f"{path}: CSV is not for tagging: use JSON Lines, or one word per line "
+                "in .conll."
+            )
+        is_table = paths.suffix(path) in (".jsonl", ".json")
+        read = self._table if is_table else self.columns
         return read(path, split not in self.unlabeled)
 
     def columns(self, path: str, labeled: bool = True) -> list[Sentence]:
@@ -138,13 +137,6 @@ class SentenceSource:
         return sentences
 
     def _table(self, path: str, labeled: bool) -> list[Sentence]:
-        is_plain = paths.suffix(path) in (".csv", ".tsv")
-        one_word = f"{path}: files with one word per line must end in .conll."
-        is_number = is_plain and re.fullmatch("-?[0-9]+", self.word_column)
-        # Before parsing, which fails on quotes.
-        header = read_text(path).partition("\n")[0]
-        if is_number and self.word_column not in re.findall(r"[-\w]+", header):
-            raise UserError(one_word)
         table, columns = read_table(path), {"word_column": self.word_column}
         if labeled:
             columns["tag_column"] = self.tag_column
@@ -157,26 +149,7 @@ class SentenceSource:
             if tags and len(tags[0]) != len(words):
                 raise UserError(f"{where}: {len(words)} words but {len(tags[0])} tags.")
             sentences.append(Sentence(str(row.get("id", line)), words, *tags))
-        longest = max(len(sentence.words) for sentence in sentences)
-        if is_plain and len(sentences) >= 10 and longest == 1:
-            raise UserError(one_word)
         return sentences
-
-
-def find_files(folder: str) -> dict[str, str]:
-    """Finds one file per split, named train, dev (valid, testa) or test (testb)."""
-    by_split: dict[str, str] = {}
-    for split, pattern in _SPLITS.items():
-        names = [n for n in sorted(os.listdir(folder)) if re.search(pattern, n.lower())]
-        if len(names) > 1 or (split == "train" and not names):
-            found = " and ".join(names) or "no file"
-            raise UserError(
-                f"{folder} has {found} for {split}: name the files with --train, "
-                "--eval and --test."
-            )
-        if names:
-            by_split[split] = os.path.join(folder, names[0])
-    return by_split
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
@@ -209,7 +182,7 @@ def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
 
 
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
-    # pandas writes lists into CSV files as ['a', 'b'].
+    # pandas writes lists into strings as ['a', 'b'].
     is_text = isinstance(value, str) and not value.startswith(("['", '["'))
     parts = split_words(value) if is_text else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):

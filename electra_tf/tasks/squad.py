@@ -5,11 +5,9 @@ Scores compare each answer with the best-matching label. N is the number of ques
 
 import collections
 import dataclasses
-import itertools
-import os
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,64 +60,48 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSource:
-    """Reads the splits of a question answering task, one or more files each.
+    """Reads the splits of a question answering task, one file each.
 
     ``unanswerable`` allows questions without answers (SQuAD 2.0). Answers of
     ``unlabeled`` splits are not read. Training questions with an answer that is not at
     its offset are dropped and logged.
 
     Examples:
-        >>> import json
-        >>> from pathlib import Path
-        >>> answers = [{"text": "Ada", "answer_start": 0}]
-        >>> question = {"id": "1", "question": "Who?", "answers": answers}
-        >>> paragraph = {"context": "Ada wrote it.", "qas": [question]}
-        >>> content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
-        >>> _ = Path("dev.json").write_text(content)
-        >>> files = {"dev": ["dev.json"]}
+        >>> files = {"train": "train-v1.1.json", "dev": "dev-v1.1.json"}
         >>> source = et.tasks.SquadSource(files=files, unanswerable=False, log=print)
-        >>> source("dev")[0].question
-        'Who?'
+        >>> task = et.tasks.QuestionAnswering(name="squad1", source=source)
     """
 
-    files: Mapping[str, Sequence[str]]
+    files: Mapping[str, str]
     unanswerable: bool
     unlabeled: tuple[str, ...] = ("test",)
     log: Log = dataclasses.field(compare=False)
 
     def __call__(self, split: str) -> list[Question]:
-        if not self.files.get(split):
+        path = self.files.get(split)
+        if not path:
             raise FileNotFoundError(f"No file was given for {split}: set --{split}.")
-        questions = [q for path in self.files[split] for q in self._read(path, split)]
-        names = ", ".join(map(str, self.files[split]))
+        questions = self._read(path, split)
         if not questions:
-            raise UserError(f"{names}: there are no questions.")
+            raise UserError(f"{path}: there are no questions.")
         if split != "train":
             # Predictions are written by id.
             ids = collections.Counter(question.id for question in questions)
             name, count = ids.most_common(1)[0]
             if count > 1:
-                raise UserError(f"{names}: two questions have the id {name!r}.")
+                raise UserError(f"{path}: two questions have the id {name!r}.")
             return questions
-        # Combined files, such as SQuAD and its translation, may share ids: adds #2.
-        unique: dict[str, Question] = {}
-        for question in questions:
-            name, count = question.id, 1
-            while name in unique:
-                count += 1
-                name = f"{question.id}#{count}"
-            unique[name] = dataclasses.replace(question, id=name)
-        located = [question for question in unique.values() if question.is_located]
+        located = [question for question in questions if question.is_located]
         if missing := len(questions) - len(located):
             self.log(
                 f"warning: {missing} training questions are left out, because their "
                 "answer is not at its answer_start"
             )
         if not located:
-            raise UserError(f"{names}: no training question is left: fix answer_start.")
+            raise UserError(f"{path}: no training question is left: fix answer_start.")
         return located
 
-    def _read(self, path: str, split: str) -> Iterator[Question]:
+    def _read(self, path: str, split: str) -> list[Question]:
         content = files.parse_json(read_text(path), f"{path}: not JSON")
         question = _QUESTION | ({} if split in self.unlabeled else _LABELED)
         shape = {"data": [{"paragraphs": [{"context": str, "qas": [question]}]}]}
@@ -129,10 +111,12 @@ class SquadSource:
             f"{path}: not in the layout of SQuAD (data / paragraphs / context and "
             "qas / id, question and answers)",
         )
-        for article in content["data"]:
-            for paragraph in article["paragraphs"]:
-                for item in paragraph["qas"]:
-                    yield self._question(paragraph["context"], item, split, path)
+        return [
+            self._question(paragraph["context"], item, split, path)
+            for article in content["data"]
+            for paragraph in article["paragraphs"]
+            for item in paragraph["qas"]
+        ]
 
     def _question(self, context: str, item: Any, split: str, path: str) -> Question:
         name, answers = str(item["id"]), None
@@ -145,21 +129,6 @@ class SquadSource:
                     f"{path}: question {name!r} has no answer; use --task=squad2."
                 )
         return Question(name, item["question"], context, answers)
-
-
-def find_squad_files(folder: str, version: str) -> dict[str, str]:
-    """Finds train-v1.1.json, or else train.json; the same for dev and test."""
-    by_split: dict[str, str] = {}
-    for split, end in itertools.product(("train", "dev", "test"), ("", f"-v{version}")):
-        path = os.path.join(folder, f"{split}{end}.json")
-        if os.path.isfile(path):
-            by_split[split] = path
-    if "train" not in by_split:
-        raise UserError(
-            f"{folder} has neither train-v{version}.json nor train.json: name the "
-            "files with --train, --eval and --test."
-        )
-    return by_split
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

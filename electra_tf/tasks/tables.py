@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+import os
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +33,8 @@ def read_text(path: str) -> str:
 
     Raises ValueError if it is empty, binary or not UTF-8, OSError if unreadable.
     """
-    # Rejects gzip bombs: text compresses far less.
-    most = max(1 << 28, 500 * paths.size(path))
     with paths.open_unpacked(path) as file:
-        raw = file.read(most + 1 if paths.is_packed(path) else -1)
-    if paths.is_packed(path) and len(raw) > most:
-        raise UserError(f"{path} unpacks to over {most:,} bytes: unpack it first.")
+        raw = file.read()
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw:
         raise UserError(f"{path}: UTF-16 or binary data; save the text as UTF-8.")
     try:
@@ -49,6 +46,26 @@ def read_text(path: str) -> str:
     if not text.strip():
         raise UserError(f"{path}: the file is empty.")
     return text
+
+
+# Patterns in the names of files, by split.
+SPLITS = {"train": "train", "dev": "dev|valid|testa", "test": "test(?!a)"}
+
+
+def find_files(folder: str, patterns: Mapping[str, str] = SPLITS) -> dict[str, str]:
+    """Finds one file per split by its name; only that of train must exist."""
+    by_split: dict[str, str] = {}
+    for split, pattern in patterns.items():
+        names = [n for n in sorted(os.listdir(folder)) if re.search(pattern, n.lower())]
+        if len(names) > 1 or (split == "train" and not names):
+            found = " and ".join(names) or "no file"
+            raise UserError(
+                f"{folder} has {found} for {split}: name the files with --train, "
+                "--eval and --test."
+            )
+        if names:
+            by_split[split] = os.path.join(folder, names[0])
+    return by_split
 
 
 def read_table(path: str) -> Table:

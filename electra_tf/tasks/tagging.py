@@ -48,13 +48,9 @@ class WordMean(keras.losses.Loss):
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Returns this replica's share of the mean; labels and weights are [B, S]."""
-        values = self.call(y_true, y_pred)
+        values = token_cross_entropy(y_pred, tf.cast(y_true, tf.int32))
         weights = tf.ones_like(values) if sample_weight is None else sample_weight
         return weighted_mean(values, weights)
-
-    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        """Returns the cross-entropy of each position, [B, S]."""
-        return token_cross_entropy(y_pred, tf.cast(y_true, tf.int32))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the name; ``reduction`` is not an argument."""
@@ -100,7 +96,6 @@ class Tagging(Task):
 
     kind = "tagging"
     splits_long = True
-    saved_fields = ("labels", "fallback", "main_metric")
 
     def __post_init__(self) -> None:
         check_choice("main_metric", self.main_metric, ("f1", "accuracy"))
@@ -119,11 +114,12 @@ class Tagging(Task):
     def _check(self, examples: Sentences) -> None:
         """Raises ValueError if spans are scored and a tag is not a span tag."""
         for example in examples if self._spans else ():
-            if wrong := [tag for tag in example.tags or () if not is_span_tag(tag)]:
-                raise UserError(
-                    f"Sentence {example.id} has the tag {wrong[0]!r} in place of O, "
-                    "B-X, I-X, E-X or S-X: correct it, or use --task=pos."
-                )
+            for tag in example.tags or ():
+                if not is_span_tag(tag):
+                    raise UserError(
+                        f"Sentence {example.id} has the tag {tag!r} in place of O, "
+                        "B-X, I-X, E-X or S-X: correct it, or use --task=pos."
+                    )
 
     @property
     def num_outputs(self) -> int:
@@ -162,14 +158,12 @@ class Tagging(Task):
                 f"Sentence {example.id} has {len(example.words)} words but {len(tags)} "
                 "tags."
             )
-        index = {tag: number for number, tag in enumerate(self.labels)}
-        try:
-            return [index[tag] for tag in tags]
-        except KeyError as error:
+        if unknown := {*tags} - {*self.labels}:
             raise UserError(
-                f"Sentence {example.id} has the tag {error.args[0]!r}, but the task "
-                f"has {', '.join(self.labels)}."
-            ) from error
+                f"Sentence {example.id} has the tag {min(unknown)!r}, but the task has "
+                f"{', '.join(self.labels)}."
+            )
+        return [self.labels.index(tag) for tag in tags]
 
     def head(self, encoder: TextEncoder) -> TaggingHead:
         return TaggingHead(
@@ -201,12 +195,6 @@ class Tagging(Task):
             for position, best in zip(word[at], probabilities.argmax(1), strict=True):
                 tags[sentence][position] = self.labels[best]
         return list(map(TaggedWords, map(tuple, tags), values))
-
-    def score(self, answers: Answers, examples: Sentences) -> Scores:
-        """Returns the scores and the number of words without word pieces."""
-        unread = sum(int(np.sum(answer.probabilities == 0)) for answer in answers)
-        scores = super().score(answers, examples)
-        return scores | {"words_without_pieces": float(unread)}
 
     def scorer(self, answers: Answers, examples: Sentences) -> metrics.Scorer:
         counts = tag_counts([e.tags for e in examples], [a.tags for a in answers])
@@ -315,7 +303,7 @@ class Tagging(Task):
 def word_rows(
     sentences: Sequence[Sequence[str]], tokenizer: WordPiece, max_seq_length: int
 ) -> Rows:
-    """Packs whole words into rows: [CLS] word pieces [SEP].
+    """Packs words into rows: [CLS] word pieces [SEP].
 
     The note ``word`` is the index of the word in its sentence at first word pieces,
     else -1, int32.
@@ -338,7 +326,7 @@ def word_rows(
             "example": tf.repeat(tf.range(words.nrows(tf.int64)), num_rows),
         }
 
-    inputs = in_batches(encode, sentences, 1024)
+    inputs = in_batches(encode, sentences)
     example, notes = inputs.pop("example"), {"word": inputs.pop("word")}
     return Rows(inputs, {}, example, pad_id=tokenizer.vocabulary.pad_id, notes=notes)
 
@@ -346,7 +334,7 @@ def word_rows(
 def _pack(
     tokenizer: WordPiece, words: tf.RaggedTensor, max_seq_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-    """Fills rows with the words of sentences, string [B, W].
+    """Fills rows with the word pieces of sentences of words, string [B, W].
 
     Returns input_ids [R, None], row and position of the first word piece of each word,
     int64 [B, W], and the number of rows of each sentence, int64 [B].
@@ -354,33 +342,20 @@ def _pack(
     limit = max_seq_length - 2
     if limit < 1:
         raise UserError(f"max_seq_length is {max_seq_length}; set at least 3.")
-    # Truncated to a row: only the first word piece is tagged.
-    pieces = tokenizer.tokenize(words.values)[:, :limit]
-    sizes = pieces.row_lengths()
-    rows = _filled(words.with_values(sizes).to_tensor(0), limit)  # [B, W]
-    num_rows = tf.reduce_max(tf.pad(rows, [[0, 0], [1, 0]]), axis=1) + 1
-    rows += tf.cumsum(num_rows, exclusive=True)[:, tf.newaxis]
-    row = tf.RaggedTensor.from_tensor(rows, words.row_lengths()).values  # [all words]
-    body = tf.RaggedTensor.from_value_rowids(
-        pieces.values, tf.repeat(row, sizes), tf.reduce_sum(num_rows)
-    )
-    first = 1 + tf.cumsum(sizes, exclusive=True) - tf.gather(body.row_starts(), row)
-    first = tf.where(sizes > 0, first, 0)
+    pieces = tokenizer.tokenize(words.values)
+    splits = tf.gather(pieces.row_splits, words.row_splits)  # Of the sentences.
+    length = splits[1:] - splits[:-1]
+    num_rows = 1 + tf.maximum(length - 1, 0) // limit
+    number = tf.ragged.range(num_rows).values
+    size = tf.minimum(tf.repeat(length, num_rows) - number * limit, limit)
+    body = tf.RaggedTensor.from_row_lengths(pieces.values, size)
     special = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
     input_ids, _ = tf_text.combine_segments([body], *special)
+
+    sentence = words.value_rowids()
+    place = pieces.row_starts() - tf.gather(splits, sentence)
+    # Also for words without word pieces, which may follow a full row.
+    row = tf.minimum(place // limit, tf.gather(num_rows, sentence) - 1)
+    row += tf.gather(tf.cumsum(num_rows, exclusive=True), sentence)
+    first = tf.where(pieces.row_lengths() > 0, 1 + place % limit, 0)
     return input_ids, words.with_values(row), words.with_values(first), num_rows
-
-
-def _filled(lengths: tf.Tensor, limit: int) -> tf.Tensor:
-    """Returns the row of each word, int64 [B, W], in rows of ``limit`` word pieces."""
-
-    def add(state: Sequence[tf.Tensor], length: tf.Tensor) -> Sequence[tf.Tensor]:
-        row, used = state
-        over = used + length > limit
-        return row + tf.cast(over, tf.int64), tf.where(over, length, used + length)
-
-    start = tf.zeros([tf.shape(lengths)[0]], tf.int64)
-    # Padded by one column: a scan needs at least one step.
-    by_word = tf.pad(tf.transpose(lengths), [[0, 1], [0, 0]])
-    rows, _ = tf.scan(add, by_word, (start, start))
-    return tf.transpose(rows[:-1])

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -61,7 +61,6 @@ class TextTask(Task):
 
     num_outputs: ClassVar[int]
     score_names: ClassVar[tuple[str, ...]]  # Keys of ``compare``.
-    saved_fields = ("long_texts",)
 
     def __post_init__(self) -> None:
         check_choice("long_texts", self.long_texts, LONG_TEXTS)
@@ -89,14 +88,12 @@ class TextTask(Task):
         columns = list(zip(*(example.texts for example in examples), strict=True))
         labeled = all(example.label is not None for example in examples)
         targets = self.targets(examples) if labeled else None
-        weights = self.weights(targets) if training else None
         inputs, text = encode_texts(tokenizer, columns, max_seq_length, self.long_texts)
+        targets = {"label": targets[text]} if labeled else {}
+        weights = None
         if training and self.long_texts == "windows":
             # Also if every text has one window: all batches need the same structure.
-            shares = (1 if weights is None else weights) / np.bincount(text)
-            weights = shares.astype(np.float32)
-        targets = {"label": targets[text]} if labeled else {}
-        weights = None if weights is None else weights[text]
+            weights = (1 / np.bincount(text))[text].astype(np.float32)
         return Rows(inputs, targets, text, weights, tokenizer.vocabulary.pad_id)
 
     def pooled(self, logits: tf.Tensor, example: Any) -> tf.Tensor:
@@ -121,9 +118,6 @@ class TextTask(Task):
     def majority(self, train_examples: Examples, examples: Examples) -> np.ndarray:
         return np.stack([self.constant(train_examples)] * len(examples))
 
-    def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        """Returns sample weights [N], or None for equal weights."""
-
     def head(self, encoder: TextEncoder) -> ClassificationHead:
         return ClassificationHead(
             encoder.hidden_size,
@@ -139,16 +133,17 @@ class TextTask(Task):
         """Writes a TSV of id, label if known, prediction and ``details``."""
         columns = {"id": [example.id for example in examples]}
         if all(example.label is not None for example in examples):
-            columns["label"] = [self.readable_label(e.label) for e in examples]
+            labels = (e.label for e in examples)
+            # Multi-label examples have a tuple of labels.
+            columns["label"] = [
+                "|".join(each) if isinstance(each, tuple) else each for each in labels
+            ]
         columns |= {"prediction": self.readable(answers), **self.details(answers)}
         write_tsv(columns, path)
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         """Returns additional columns of ``write`` by name."""
         return {}
-
-    def readable_label(self, label: Any) -> str:
-        return str(label)
 
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
@@ -165,8 +160,6 @@ class LabeledTask(TextTask):
     """
 
     labels: tuple[str, ...] | None = None
-
-    saved_fields = ("long_texts", "labels")
 
     @property
     def num_outputs(self) -> int:
@@ -206,8 +199,7 @@ class Classification(LabeledTask):
     """Single-label classification.
 
     A prediction is a vector of class probabilities, float32 [C]. ``score_names`` are
-    keys of ``SCORES``. ``class_weights="balanced"`` weights each example by N / (C *
-    examples of its class), as scikit-learn does.
+    keys of ``SCORES``.
 
     Examples:
         >>> task.kind, task.main_metric, task.num_outputs
@@ -217,11 +209,6 @@ class Classification(LabeledTask):
     kind = "classification"
     main_metric: str = "accuracy"
     score_names: tuple[str, ...] = ("accuracy", "macro_f1", "matthews")
-    class_weights: Literal["none", "balanced"] = "none"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("class_weights", self.class_weights, ("none", "balanced"))
 
     def prepare(self, train_examples: Examples) -> Classification:
         if self.labels is not None:
@@ -233,13 +220,6 @@ class Classification(LabeledTask):
 
     def targets(self, examples: Examples) -> np.ndarray:
         return np.array([self.index(e.label, e) for e in examples], np.int32)
-
-    def weights(self, targets: np.ndarray) -> np.ndarray | None:
-        if self.class_weights == "none":
-            return None
-        counts = np.bincount(targets, minlength=self.num_outputs)
-        present = np.count_nonzero(counts)
-        return (len(targets) / (present * counts[targets])).astype(np.float32)
 
     def loss(self, reduction: str = "sum") -> keras.losses.Loss:
         cross_entropy = keras.losses.SparseCategoricalCrossentropy
@@ -303,7 +283,6 @@ class MultiLabel(LabeledTask):
     tune_threshold: bool = False
 
     score_names = ("micro_f1", "macro_f1", "exact_match")
-    saved_fields = ("long_texts", "labels", "threshold")
 
     def prepare(self, train_examples: Examples) -> MultiLabel:
         if self.labels is not None:
@@ -344,10 +323,12 @@ class MultiLabel(LabeledTask):
 
     def compare(self, answers: np.ndarray, gold: np.ndarray) -> Scores:
         labels, given = gold == 1, answers >= self.threshold
-        micro, macro = metrics.multilabel_f1(labels, given)
-        exact = float(np.mean(np.all(labels == given, axis=1)))
-        shares = zip(self.score_names, (micro, macro, exact), strict=True)
-        return {name: 100 * share for name, share in shares}
+        by_class = [row["f1"] for row in metrics.per_class(labels, given)]
+        return {
+            "micro_f1": 100 * metrics.f1(labels, given),
+            "macro_f1": 100 * float(np.mean(by_class)),
+            "exact_match": 100 * float(np.mean(np.all(labels == given, axis=1))),
+        }
 
     def constant(self, train_examples: Examples) -> np.ndarray:
         targets = self.targets(train_examples)
@@ -362,10 +343,7 @@ class MultiLabel(LabeledTask):
 
     def readable(self, answers: np.ndarray) -> list[str]:
         given = np.asarray(answers) >= self.threshold
-        return [self.readable_label(np.array(self.labels)[row]) for row in given]
-
-    def readable_label(self, label: Any) -> str:
-        return "|".join(sorted(label, key=self.labels.index))
+        return ["|".join(np.array(self.labels)[row]) for row in given]
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Adds predicted, bool [B, C]."""
@@ -391,7 +369,6 @@ class Regression(TextTask):
 
     num_outputs = 1
     score_names = ("pearson", "spearman", "mse")
-    saved_fields = ("long_texts", "label_range")
 
     @property
     def greater_is_better(self) -> bool:

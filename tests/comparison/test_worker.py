@@ -95,7 +95,9 @@ def test_a_failure_is_a_line_and_the_probes_are_left_out(tmp_path, capsys):
 
 
 def test_a_failed_probe_is_a_line_and_the_next_one_is_tried(tmp_path):
-    probe = {"command": "finetune", "config": {"task": "documentation"}}
+    (tmp_path / "train.csv").touch()
+    config = {"task": "classification", "train": str(tmp_path / "train.csv")}
+    probe = {"command": "finetune", "config": config}
     chosen = job(tmp_path, {"probe": "a", **probe}, {"probe": "b", **probe})
     del chosen["parts"][0]
     rows = emitted(chosen)

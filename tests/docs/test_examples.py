@@ -19,7 +19,7 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 LONG = {
     *("api.loading", "api.base", "api.text_models", "data.pipeline"),
     *("pretraining.electra", "pretraining.electric", "pretraining.objectives"),
-    *("serving.export", "serving.predictor", "tasks.batching", "tasks.heads"),
+    *("serving.export", "serving.predictor", "tasks.heads"),
     *("tasks.recipe", "tasks.span_head", "tasks.text"),
 }
 

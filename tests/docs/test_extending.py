@@ -44,9 +44,9 @@ def test_diffs_make_a_task_and_a_size(tmp_path):
     assert len(applied(tmp_path)) == 2
     glue = tmp_path / "STS-B"
     glue.mkdir()
-    row = "0\tone\tanother\t2.5"
+    rows = "index\tsentence1\tsentence2\tscore\n0\tone\tanother\t2.5\n"
     for split in ("train", "dev"):
-        (glue / f"{split}.tsv").write_text(f"{row}\n{row}\n")  # a header, a row
+        (glue / f"{split}.tsv").write_text(rows)
     text = "the quick brown fox {} jumps over a lazy dog near the river bank\n"
     blank = ("\n" if number % 5 == 0 else "" for number in range(400))
     lines = (text.format(number) + end for number, end in enumerate(blank))

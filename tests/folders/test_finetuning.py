@@ -26,7 +26,7 @@ def mood(tmp_path_factory):
         ({"labels": ["a", "b", 3]}, "expected .*str"),
         ({"kind": "tagging"}, "needs a TaggingHead with 3 outputs, and the"),
         ({"kind": "question_answering"}, "needs a SpanHead, and the model has a"),
-        ({"kind": "regression"}, "has a .* with 3 outputs"),
+        ({"kind": "regression"}, "main_metric is 'accuracy'; allowed are"),
     ],
 )
 def test_a_task_that_is_not_the_models(mood, tmp_path, change, said):

@@ -72,7 +72,7 @@ def _squad(folder):
     other = {"id": "2", "question": "who?", "answers": [], "is_impossible": True}
     paragraph = {"context": "one two", "qas": [question, other]}
     content = json.dumps({"version": "2", "data": [{"paragraphs": [paragraph]}]})
-    files = {"train": [str(path)], "test": [str(path)]}
+    files = {"train": str(path), "test": str(path)}
     source = SquadSource(files=files, unanswerable=True, log=silent)
     return path, content.encode(), lambda: (source("train"), source("test"))
 

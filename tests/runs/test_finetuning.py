@@ -177,7 +177,6 @@ def bad(tmp_path, pretrained, **values):
         ({"task": "ner", "data_dir": "."}, "--data_dir and --train, --eval exclude"),
         ({"task": "ner", "label": ["tag"]}, "--task=ner does not read --label:"),
         ({"task": "ner", "pooling": "mean"}, "--task=ner does not read --pooling"),
-        ({"task": "multilabel", "class_weights": "balanced"}, "read --class_weights"),
         ({"threshold": 0.4}, "does not read --threshold: .* for multilabel"),
         ({"train": None}, "needs --train"),
         ({"encoder": "nowhere/encoder.keras"}, "No encoder at nowhere/encoder.keras"),

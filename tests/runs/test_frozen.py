@@ -110,7 +110,6 @@ def test_words_are_read_at_their_first_piece(tmp_path, pretrained):
     report, _ = run(tmp_path, pretrained, **POS, **data)
     scores = report["seeds"][0]["scores"]["dev"]
     assert scores["accuracy"] >= 99
-    assert scores["words_without_pieces"] == 0
 
 
 def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrained):

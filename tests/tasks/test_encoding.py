@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.tasks.base import Example
-from electra_tf.tasks.encoding import encode_tensors, encode_texts, truncated_lengths
+from electra_tf.tasks.encoding import encode_tensors, encode_texts, pack
 from electra_tf.tasks.text import Classification
 from tests.tasks import common
 
@@ -38,12 +38,15 @@ def popped(first, second, limit):
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5, 6, 13])
-def test_truncated_lengths_are_those_of_popping_the_longer_one(limit):
-    pairs = list(itertools.product(range(12), repeat=2))
-    first, second = np.array(pairs).T
-    got = truncated_lengths(tf.constant(first), tf.constant(second), limit)
-    expected = [popped(a, b, limit) for a, b in pairs]
-    np.testing.assert_array_equal(np.stack(got, axis=1), expected)
+def test_pairs_are_truncated_by_popping_the_longer_one(limit):
+    lengths = list(itertools.product(range(12), repeat=2))
+    segments = [
+        tf.ragged.constant([[9] * length for length in column], tf.int32)
+        for column in zip(*lengths, strict=True)
+    ]
+    _, segment_ids = pack(segments, common.tokenizer().vocabulary, limit + 3)
+    got = [(ids.count(0) - 2, ids.count(1) - 1) for ids in segment_ids.to_list()]
+    assert got == [popped(first, second, limit) for first, second in lengths]
 
 
 def reference(tokenizer, texts, limit):

@@ -15,7 +15,8 @@ HEADERS = {
     "qqp": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
     "qnli": "index\tquestion\tsentence\tlabel",
     "sst": "sentence\tlabel",
-    "sts": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\ts1\ts2\tscore",
+    "sts": "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2"
+    "\tsentence1\tsentence2\tscore",
     "mnli": "index\tpromptID\tpairID\tgenre\tbp1\tbp2\tp1\tp2\tsentence1\tsentence2"
     "\tlabel1\tgold_label",
 }
@@ -54,7 +55,7 @@ def test_qqp_has_other_columns_in_its_test_set(tmp_path):
     assert read("qqp", folder, "test") == [(("C?", "D?"), None)]
 
 
-def test_sts_counts_from_the_right(tmp_path):
+def test_sts_is_scaled(tmp_path):
     rest = "main\tfile\t2012\t1\tnone\tnone\tA.\tB."
     rows = f"{HEADERS['sts']}\n0\t{rest}\t3.250\n1\t{rest}\t5.000\n"
     test = HEADERS["sts"].removesuffix("\tscore") + f"\n0\t{rest}\n"
@@ -75,11 +76,14 @@ def test_mnli_has_two_development_sets_and_the_diagnostic(tmp_path):
     """Pitfall 42: both are scored; the matched set gives the main metric."""
     row, head = "1\t2\tfiction\t.\t.\t.\t.\tP\tH", HEADERS["mnli"]
     labeled = f"{head}\n0\t{row}\tneutral\tneutral\n1\t{row}\tentailment\t-\n"
+    unlabeled = head.removesuffix("\tlabel1\tgold_label")
     splits = ("train", "dev_matched", "dev_mismatched")
     files(
         tmp_path,
         **dict.fromkeys(splits, labeled),
-        **dict.fromkeys(("test_matched", "test_mismatched"), f"h\n0\t{row}\n"),
+        **dict.fromkeys(
+            ("test_matched", "test_mismatched"), f"{unlabeled}\n0\t{row}\n"
+        ),
         diagnostic="index\tsentence1\tsentence2\n0\tP2\tH2\n",
     )
     task = glue.glue_task("mnli", str(tmp_path))
@@ -98,11 +102,15 @@ def test_malformed_lines_are_skipped_or_named(tmp_path):
     task = glue.glue_task("qnli", files(tmp_path, train=text), log=said.append)
     assert len(task.examples("train")) == 1
     assert "skipped 1 malformed lines (3" in said[0]
-    files(tmp_path, train="h\n0\tQ\tS\tyes\n", test="h\n0\tonly one\n")
+    head = HEADERS["qnli"]
+    files(tmp_path, train=f"{head}\n0\tQ\tS\tyes\n", test=f"{head}\n0\tonly one\n")
     with pytest.raises(ValueError, match="the label is 'yes', expected entail"):
         read("qnli", tmp_path)
     with pytest.raises(ValueError, match="line 2: 2 cells, too few"):
         read("qnli", tmp_path, "test")
+    files(tmp_path, train="0\tQ\tS\tentailment\n")
+    with pytest.raises(ValueError, match=r"no column 'question'.*--data_dir"):
+        read("qnli", tmp_path)
 
 
 def test_folder_above_and_missing_files(tmp_path):

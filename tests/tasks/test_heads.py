@@ -139,7 +139,6 @@ def test_loss_reduction():
 
 def test_unknown_options_are_refused():
     for made, options in (
-        (tasks.Classification, {"class_weights": None}),
         (tasks.Classification, {"long_texts": "split"}),
         (tasks.Classification, {"main_metric": "f1"}),
         (tasks.MultiLabel, {"main_metric": "f1"}),

@@ -66,11 +66,12 @@ def test_windows_and_maximum_context_are_those_of_bert(stride, length, count):
     query, context = 3, "a " * (count - 1) + "b"
     data = [question(context, text=text) for text in ("x y z x y z", "x")]
     made = task(max_query_length=query, doc_stride=stride)
-    rows = made.encode(data, common.tokenizer(), length)
+    rows = made.featurize(data, common.tokenizer(), length)
     for number, room in enumerate((length - 6, length - 4)):
         expected = bert_windows(count, room, stride)
-        mine = [i for i, owner in enumerate(rows["example"]) if owner == number]
-        token = [rows["token"][row] for row in mine]
+        mine = [i for i, owner in enumerate(rows.example) if owner == number]
+        # Every word piece is a letter and a space.
+        token = [rows.notes["char_start"][row] // 2 for row in mine]
         assert [(row[row >= 0].min(), (row >= 0).sum()) for row in token] == expected
         for position in range(count):
             scores = [
@@ -80,7 +81,7 @@ def test_windows_and_maximum_context_are_those_of_bert(stride, length, count):
                 for start, size in expected
             ]
             marked = [
-                rows["max_context"][row][at == position].sum()
+                rows.notes["max_context"][row][at == position].sum()
                 for row, at in zip(mine, token, strict=True)
             ]
             assert sum(marked) == 1

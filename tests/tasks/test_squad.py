@@ -8,7 +8,6 @@ from electra_tf.tasks.squad import (
     Question,
     SquadSource,
     best_threshold,
-    find_squad_files,
 )
 from tests.tasks import common
 
@@ -23,16 +22,16 @@ def question(name, *answers, **more):
     return {"id": name, "question": f"{name}?", "answers": found, **more}
 
 
-def source(split, *paths, unanswerable=False, log=None):
-    files = {split: list(paths)}
+def source(split, path, *, unanswerable=False, log=None):
+    files = {split: path}
     return SquadSource(files=files, unanswerable=unanswerable, log=log or pytest.fail)
 
 
-def test_reads_both_layouts_and_several_files(tmp_path):
-    first = write(tmp_path, ("a cat", [question("q1", ("cat", 2), ("a cat", 0))]))
+def test_reads_both_layouts(tmp_path):
+    first = "a cat", [question("q1", ("cat", 2), ("a cat", 0))]
     more = [question("q2", is_impossible=True), question("q3", ("b", 0))]
-    second = write(tmp_path, ("b dog", more), name="y.json")
-    found = source("dev", first, second, unanswerable=True)("dev")
+    path = write(tmp_path, first, ("b dog", more))
+    found = source("dev", path, unanswerable=True)("dev")
     assert [q.id for q in found] == ["q1", "q2", "q3"]
     assert found[0].answers == (("cat", 2), ("a cat", 0))
     assert found[0].texts == ["cat", "a cat"]
@@ -78,26 +77,13 @@ def test_bad_files_are_named(tmp_path):
         source("dev", path)("test")
 
 
-def test_training_questions_may_share_an_id(tmp_path):
-    """A translation of SQuAD keeps its ids; only evaluation data needs unique ids."""
-    once = write(tmp_path, ("a", [question("q", ("a", 0)), question("q#2", ("a", 0))]))
-    other = write(tmp_path, ("a b", [question("q", ("b", 2))]), name="y.json")
-    found = source("train", once, other)("train")
-    assert [each.id for each in found] == ["q", "q#2", "q#3"]
+def test_only_evaluation_data_needs_unique_ids(tmp_path):
+    """A translation of SQuAD, combined with it for training, keeps its ids."""
+    first, other = question("q", ("a", 0)), question("q", ("b", 2))
+    path = write(tmp_path, ("a", [first]), ("a b", [other]))
+    assert len(source("train", path)("train")) == 2
     with pytest.raises(ValueError, match="two questions have the id 'q'"):
-        source("dev", once, other)("dev")
-
-
-def test_official_names_come_before_short_ones(tmp_path):
-    for name in ("train.json", "train-v1.1.json", "dev.json", "dev-v2.0.json"):
-        (tmp_path / name).touch()
-    found = find_squad_files(str(tmp_path), "1.1")
-    assert found["train"] == str(tmp_path / "train-v1.1.json")
-    assert found["dev"] == str(tmp_path / "dev.json")
-    assert "test" not in found
-    (tmp_path / "train.json").unlink()
-    with pytest.raises(ValueError, match=r"neither train-v2.0.json nor train.json"):
-        find_squad_files(str(tmp_path), "2.0")
+        source("dev", path)("dev")
 
 
 def test_the_best_threshold_is_the_official_scripts_also_for_ties():

@@ -7,6 +7,7 @@ from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.serving.export import ServingModule
 from electra_tf.serving.predictor import Predictor
+from electra_tf.tasks import metrics
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence
 from electra_tf.tasks.tagging import TaggedWords, Tagging, word_rows
@@ -74,17 +75,17 @@ def test_a_sentence_of_200_words_fills_a_row_of_256_and_goes_on_in_the_next():
     """Pitfall 37."""
     # 54 words of two pieces and 146 of one fill the 254 places exactly.
     words = ["xy"] * 54 + ["the"] * 146
-    for more, counts in ((["the"], [200]), (["xy"], [199, 1])):
+    for more, counts in ((["the"], [200]), (["xy"], [200, 0])):
         found = word_rows([[*words[:-1], *more]], common.tokenizer(), 256)
         rows = [found.notes["word"][row] for row in range(len(found.example))]
         assert [int(np.sum(row >= 0)) for row in rows] == counts
 
 
-def test_rows_hold_whole_words_and_begin_anew_when_full():
-    words = ["the", "xyz", "is", EMPTY, "qqqqqqqqq", "a"]
+def test_a_full_row_goes_on_in_the_next_one_within_a_word_too():
+    words = ["the", "xyz", EMPTY, "is", EMPTY, "qqqqqqqqq", "a"]
     found = word_rows([words, ["book"]], common.tokenizer(), 6)
     kept = [row[row >= 0].tolist() for row in found.notes["word"]][:4]
-    assert kept == [[0, 1], [2], [4], [5]]
+    assert kept == [[0, 1], [3, 5], [], [6]]
     assert found.example.tolist()[:4] == [0, 0, 0, 0]
     assert max(found.inputs["input_ids"].lengths) == 6
     with pytest.raises(ValueError, match="max_seq_length is 2"):
@@ -126,13 +127,12 @@ def test_perfect_logits_give_perfect_scores_over_split_sentences():
     assert found.score(answers, data)["f1"] == 100
 
 
-def test_words_that_tokenize_to_nothing_are_answered_and_counted():
+def test_words_that_tokenize_to_nothing_are_answered():
     data = [sentence([EMPTY, "movie", EMPTY], "O I-A O")]
     found = task()
     (answer,) = predict(found, data)
     assert answer.tags[0] == answer.tags[2] == "O"
     assert answer.probabilities[0] == 0
-    assert found.score([answer], data)["words_without_pieces"] == 2
     found = task(main_metric="accuracy", train=[sentence("a a b", "N N V")])
     (answer,) = predict(found, [sentence([EMPTY], "V")])
     assert answer.tags == ("N",)
@@ -161,7 +161,7 @@ def test_baseline_is_the_most_frequent_tag_of_each_word():
     train = [sentence("a b a a c", "X Y Y Y X")]
     scores = found.baseline(train, [sentence("a d", "Y X")])
     assert scores["accuracy"] == 50
-    assert set(scores) == {"accuracy", "words_without_pieces"}
+    assert set(scores) == {"accuracy"}
     # A score of 0 is a failure.
     assert task().failure(None, {"f1": 0.0}, {"f1": 9.0}) == "f1 is 0"
     assert task().failure(None, {"f1": 1.0}, {"f1": 9.0}) == ""
@@ -224,12 +224,12 @@ def test_a_resample_of_sentences_is_scored_as_a_dataset(metric):
     made = task(train=data, main_metric=metric)
     rows = random.integers(0, 40, 40)
     expected = made.score([answers[row] for row in rows], [data[row] for row in rows])
-    assert expected.pop("words_without_pieces") == 0
     assert made.scorer(answers, data)(rows) == pytest.approx(expected)
     # tests/tasks/test_text.py has the bounds of the intervals.
-    intervals, above = made.noise(answers, data, data)
+    majority = made.scorer(made.majority(data, data), data)
+    intervals, above = metrics.intervals(made.scorer(answers, data), majority, 40)
     assert intervals[metric][0] < expected[metric] < intervals[metric][1]
-    assert "words_without_pieces" not in intervals | above
+    assert intervals.keys() == above.keys() == expected.keys()
 
 
 def test_scores_by_type_and_by_tag():

@@ -5,7 +5,14 @@ import pytest
 import sklearn.metrics
 from scipy.special import softmax
 
-from electra_tf.tasks import Classification, Example, MultiLabel, Regression, saved
+from electra_tf.tasks import (
+    Classification,
+    Example,
+    MultiLabel,
+    Regression,
+    metrics,
+    saved,
+)
 
 
 def examples(*labels):
@@ -29,15 +36,6 @@ def test_labels_are_inferred_and_numbers_sorted_as_numbers():
         assert task.num_outputs
     with pytest.raises(ValueError, match=r"Example 1 has the label 'bb'.*It has a, b"):
         classification().targets(examples("a", "bb"))
-
-
-def test_balanced_class_weights_are_those_of_scikit_learn():
-    task = classification(class_weights="balanced")
-    # The second table lacks a class.
-    for labels in (np.array([0, 0, 0, 1, 2, 2]), np.array([0, 0, 0, 2, 2])):
-        expected = sklearn.utils.class_weight.compute_sample_weight("balanced", labels)
-        np.testing.assert_allclose(task.weights(labels), expected, rtol=1e-6)
-    assert classification().weights(labels) is None
 
 
 def test_classification_answers_scores_and_baseline():
@@ -149,7 +147,9 @@ def test_verdicts_know_how_many_examples_there_are():
         right = np.arange(count) % 10 < 6
         given = np.where(right, task.targets(data), 1 - task.targets(data))
         answers = np.eye(2)[given]
-        intervals, above = task.noise(answers, data, data)
+        scorer, majority = task.scorer(answers, data), task.majority(data, data)
+        baseline = task.scorer(majority, data)
+        intervals, above = metrics.intervals(scorer, baseline, count)
         low, high = intervals["accuracy"]
         # The interval of independent examples has a closed form.
         half = 196 * np.sqrt(0.6 * 0.4 / count)
