@@ -3,6 +3,7 @@
 Letters: N texts, R rows, S sequence, C labels, D hidden size.
 """
 
+import collections
 import dataclasses
 import functools
 import inspect
@@ -16,17 +17,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import cli, files
+from electra_tf import cli
 from electra_tf.api import presets
-from electra_tf.api.inputs import Preprocessor, TextInputs, check_labeled, split
+from electra_tf.api.inputs import TextInputs, check_labeled, split
 from electra_tf.api.labels import LabelLookup
-from electra_tf.api.texts import (
-    SentenceVectors,
-    batch_count,
-    checked_batch_size,
-    is_batched,
-    sliced,
-)
+from electra_tf.api.texts import batch_count, checked_batch_size, is_batched, sliced
 from electra_tf.config import fields
 from electra_tf.config.finetuning import (
     FinetuneConfig,
@@ -37,12 +32,8 @@ from electra_tf.data.paths import suffix
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.folders import models
-from electra_tf.folders.finetuning import MODEL, FinetuningFolder
 from electra_tf.folders.pretraining import completion
-from electra_tf.folders.settings import CONFIG, TASK
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
@@ -81,7 +72,7 @@ def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if presets.task_class(preset) == cls.__name__:
             if all(value is None for value in (*args, *kwargs.values())):
-                return cls.load(preset)
+                return presets.load(Path(preset))
             cli.note(
                 f"{preset} holds a trained {cls.__name__}, which gets a new head: to "
                 "restore it, give the folder alone."
@@ -168,13 +159,11 @@ class TextModel(TextInputs, TaskModel):
             lower_case=lower_case,
             strip_accents=strip_accents,
         )
-        self.preprocessor = Preprocessor(self._task, self.tokenizer, max_seq_length)
-        self._vectors = SentenceVectors(encoder, self.tokenizer, max_seq_length)
-        # Not a cached property: Keras reads all properties when it saves a model.
-        self._predictor: tuple[Any, Predictor] | None = None
+        self.reads_words = self._task.kind == "tagging"
+        # Neither Keras nor TensorFlow tracks the values, unlike those of a dictionary.
+        self._traces: collections.UserDict = collections.UserDict()
         # The last error of a generator of batches.
         self._error: Exception | None = None
-        self._has_new_head = True
 
     @classmethod
     def _new(
@@ -248,23 +237,6 @@ class TextModel(TextInputs, TaskModel):
         model.compile_default()
         return model
 
-    @classmethod
-    def load(cls, source: str | os.PathLike) -> Self:
-        """Loads a run, preset or ``.keras`` file; ValueError if of another class."""
-        if presets.task_class(source):
-            model = presets.load(Path(source))
-            model.compile_default()
-        else:
-            with presets.folder_of(source) as folder:
-                model = load_text_model(folder)
-        if not isinstance(model, cls):
-            name = f"a {type(model).__name__}" if model else "no fine-tuned model"
-            raise UserError(
-                f"{source} holds {name}, and {cls.__name__}.load needs a "
-                f"{cls.__name__}. To start from an encoder, use from_preset."
-            )
-        return model
-
     def compile_default(self) -> None:
         """Compiles with the defaults of fine-tuning runs, or the preset's recipe.
 
@@ -305,10 +277,8 @@ class TextModel(TextInputs, TaskModel):
             super().quantize(mode, config, **kwargs)
             self.compile_default()
         # Old traces keep the float weights in memory.
-        self._inference, self._predictor = (None, None), None
-        self._vectors = SentenceVectors(
-            self.encoder, self.tokenizer, self.max_seq_length
-        )
+        self._inference = None, None
+        self._traces.clear()
 
     def merge_lora(self) -> Self:
         """Returns a newly compiled copy with the factors added to the kernels."""
@@ -316,12 +286,6 @@ class TextModel(TextInputs, TaskModel):
         copy.seed_generator.state.assign(self.seed_generator.state)
         copy.compile_default()
         return copy
-
-    def load_lora_weights(self, filepath: str | os.PathLike) -> None:
-        """Loads factors and head into an equal model; enables LoRA if it is off."""
-        super().load_lora_weights(filepath)
-        # `fit` must not replace the head by a probe.
-        self._has_new_head = False
 
     def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
@@ -337,16 +301,13 @@ class TextModel(TextInputs, TaskModel):
             self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
-        """Saves the state of dropout and of the head."""
+        """Saves the state of dropout."""
         store["dropout"] = self.seed_generator.state.numpy()
-        store["has_new_head"] = np.array(self._has_new_head)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Restores the state, which files of version 0.2 lack."""
         if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
             self.seed_generator.state.assign(np.array(store["dropout"]))
-        if "has_new_head" in store.keys():  # noqa: SIM118
-            self._has_new_head = bool(np.array(store["has_new_head"]))
         if self.optimizer is not None and not self.optimizer.built:
             # Keras loads it next, and its moments only if it is built.
             with self.distribute_strategy.scope():
@@ -356,11 +317,6 @@ class TextModel(TextInputs, TaskModel):
     def backbone(self) -> TextEncoder:
         """The ``TextEncoder``, under keras-hub's name."""
         return self.encoder
-
-    @property
-    def text_names(self) -> tuple[str, ...]:
-        """Names of the model's text inputs."""
-        return self.preprocessor.text_names
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -377,8 +333,9 @@ class TextModel(TextInputs, TaskModel):
             )
         return super().__call__(*args, **kwargs)
 
-    def _check_loss(self) -> None:
-        """Raises ValueError for a loss or metric of probabilities."""
+    def _assert_compile_called(self, method_name: str | None = None) -> None:
+        """Also raises ValueError for a loss or metric of probabilities."""
+        super()._assert_compile_called(method_name)
         getters = {"loss": keras.losses.get, "metric": keras.metrics.get}
         given = [("loss", loss) for loss in keras.tree.flatten(self.loss)]
         for attribute in ("_user_metrics", "_user_weighted_metrics"):
@@ -397,12 +354,6 @@ class TextModel(TextInputs, TaskModel):
                     "logits: use from_logits=True, or for metrics with a threshold the "
                     "threshold 0.0."
                 )
-
-    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
-        """Sets all weights; ``fit`` then starts from this head, not from a probe."""
-        super().set_weights(weights)
-        # Not the state of the seed generator: dropout must not depend on this call.
-        self._has_new_head = False
 
     def fit(
         self,
@@ -433,12 +384,12 @@ class TextModel(TextInputs, TaskModel):
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         With ``head_init="probe"``, the first call replaces the head of a new model,
-        unless it is frozen, was trained, or was set by ``set_weights`` or
-        ``load_lora_weights``.
+        which has a bias of zeros, unless it is frozen.
         """
-        self._check_loss()
         # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.
         self._initial_epoch = None
+        if class_weight is not None:
+            class_weight = self._weights_of_classes(class_weight)
         validation_size = validation_batch_size or batch_size
         more_epochs = epochs - initial_epoch > 1
         if isinstance(x, Iterator) and more_epochs and not steps_per_epoch:
@@ -452,15 +403,15 @@ class TextModel(TextInputs, TaskModel):
             if validation_split and validation_data is None:
                 rows, held_out = split(rows, validation_split)
                 validation_data = self._dataset_of(held_out, validation_size)
-            count = self.seed_generator.state.numpy()[1]
-            is_new = self._has_new_head and self.head.trainable and not count
-            head_init = self.task.get("recipe", {}).get("head_init")
-            if is_new and rows.targets and head_init == "probe":
+            is_probed = self.task.get("recipe", {}).get("head_init") == "probe"
+            # The bias of a new head is zero.
+            is_new = self.head.trainable and is_probed and not np.any(self.head.bias)
+            if is_new and rows.targets:
                 weighted = rows
-                if class_weight is not None:
-                    weigh = self._weighing(class_weight)
-                    *_, weights = weigh(None, rows.targets["label"], rows.weights)
-                    weighted = dataclasses.replace(rows, weights=weights.numpy())
+                if class_weight:
+                    weights = np.array([*class_weight.values()], np.float32)
+                    weights = weights[rows.targets["label"]]
+                    weighted = dataclasses.replace(rows, weights=weights)
                 frozen.start_head(self, self._task, weighted, batch_size=64)
             size = min(checked_batch_size(batch_size), max(len(rows), 1))
             # Keras would take the last steps of an epoch from the next one.
@@ -484,8 +435,6 @@ class TextModel(TextInputs, TaskModel):
                 # A generator is read once and evaluated after every epoch.
                 validation_data = validation_data.cache()
         check_labeled(dataset, "fit")
-        if class_weight is not None:
-            dataset = dataset.map(self._weighing(class_weight))
         per_epoch = steps_per_epoch or batch_count(dataset) or batch_count(x)
         optimizer = _unscaled(self.optimizer)
         schedule = getattr(optimizer, "_learning_rate", None)
@@ -505,6 +454,7 @@ class TextModel(TextInputs, TaskModel):
                     callbacks=callbacks,
                     validation_data=validation_data,
                     shuffle=False,
+                    class_weight=class_weight,
                     initial_epoch=initial_epoch,
                     steps_per_epoch=steps_per_epoch,
                     validation_steps=validation_steps,
@@ -513,37 +463,6 @@ class TextModel(TextInputs, TaskModel):
         finally:
             if schedule:
                 schedule.stop()
-
-    def train_on_batch(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        class_weight: Mapping[Any, float] | None = None,
-        return_dict: bool = False,
-    ) -> Any:
-        """Runs ``keras.Model.train_on_batch`` on texts."""
-        self._check_loss()
-        batch = self._labeled_batch("train_on_batch", x, y, sample_weight)
-        if class_weight is not None:
-            batch = self._weighing(class_weight)(*batch)
-        return super().train_on_batch(*batch, return_dict=return_dict)
-
-    def test_on_batch(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        return_dict: bool = False,
-    ) -> Any:
-        """Runs ``keras.Model.test_on_batch`` on texts."""
-        self._check_loss()
-        batch = self._labeled_batch("test_on_batch", x, y, sample_weight)
-        return super().test_on_batch(*batch, return_dict=return_dict)
-
-    def predict_on_batch(self, x: Any) -> Any:
-        """Returns the outputs of the head, such as logits [N, C], as arrays."""
-        return super().predict_on_batch(self._one_batch(x)[0])
 
     def evaluate(
         self,
@@ -578,11 +497,10 @@ class TextModel(TextInputs, TaskModel):
                     f"{wrong[0]}; column names are {', '.join(COLUMNS)}."
                 )
             examples = self._read(Path(x), {**self.task.get("columns", {}), **given})
-            rows = self.preprocessor.rows(examples, training=False)
+            rows = self._rows_of(examples, training=False)
             outputs = self._outputs(rows, batch_size)
             answers = self._task.decode(outputs, rows, examples)
             return self._task.score(answers, examples)
-        self._check_loss()
         # `fit` passes preprocessed validation data.
         if not kwargs.get("_use_cached_eval_dataset"):
             x = self.preprocess(x, y, sample_weight, batch_size)
@@ -633,76 +551,28 @@ class TextModel(TextInputs, TaskModel):
         batch_size: int | None = None,
         verbose: Any = 0,
         steps: int | None = None,
-        callbacks: Any = None,
     ) -> list[dict[str, Any]]:
         """Returns one dictionary per text, as the exported SavedModel does.
 
         Multi-label predictions have the predicted ``labels``. ``verbose="auto"`` shows
-        no progress. ``predict_on_batch`` returns logits as arrays.
+        no progress.
         """
-        key = self.encoder.lora_rank, modes(self)
-        if self._predictor is None or self._predictor[0] != key:
-            module = export.ServingModule(
-                self, self._task, self.tokenizer, self.max_seq_length
+        predictor = self.traced(
+            lambda: Predictor(
+                export.ServingModule(
+                    self, self._task, self.tokenizer, self.max_seq_length
+                )
             )
-            self._predictor = key, Predictor(module)
-        _, predictor = self._predictor
+        )
         size = checked_batch_size(batch_size)
         batches = list(sliced(self._columns(x, size, steps), size))
         verbose = 0 if verbose == "auto" else int(verbose)
-        loop = keras.callbacks.CallbackList(
-            callbacks,
-            add_progbar=verbose > 0,
-            verbose=verbose,
-            epochs=1,
-            steps=len(batches),
-            model=self,
-        )
+        progress = keras.utils.Progbar(len(batches), verbose=verbose)
         answers: list[dict[str, Any]] = []
-        loop.on_predict_begin()
-        for number, batch in enumerate(batches):
-            loop.on_predict_batch_begin(number)
-            outputs = predictor.answers(batch)
-            answers += outputs
-            loop.on_predict_batch_end(number, {"outputs": outputs})
-        loop.on_predict_end()
+        for number, batch in enumerate(batches, start=1):
+            answers += predictor.answers(batch)
+            progress.update(number)
         return answers
-
-    def encode(
-        self,
-        texts: Any,
-        pooling: str = "mean",
-        layer: int | None = None,
-        batch_size: int | None = 64,
-    ) -> np.ndarray:
-        """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
-        options = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
-        is_list = isinstance(texts, list | tuple) and bool(texts)
-        is_texts = is_list and isinstance(texts[0], str | tuple)
-        if is_texts and not self.preprocessor.reads_words:
-            # Any model encodes single texts and pairs.
-            return self._vectors(texts, **options)
-        return self._vectors(self._columns(texts), **options, names=self.text_names)
-
-    def save(
-        self,
-        filepath: str | os.PathLike,
-        overwrite: bool = True,
-        *,
-        include_optimizer: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        """Saves as ``keras.Model.save``, optionally without the optimizer's moments.
-
-        Predictions are the same; further training starts with moments of zero.
-        """
-        optimizer = self.optimizer
-        if optimizer is not None and not include_optimizer:
-            self.optimizer = type(optimizer).from_config(optimizer.get_config())
-        try:
-            super().save(filepath, overwrite, **kwargs)
-        finally:
-            self.optimizer = optimizer
 
     def save_to_preset(self, preset_dir: str | os.PathLike) -> None:
         """Saves to a new folder in keras-hub's layout, LoRA's factors merged.
@@ -774,46 +644,3 @@ def _has_threshold_of_half(metric: Any) -> bool:
 def _unscaled(optimizer: Any) -> Any:
     """Returns the optimizer inside Keras's loss scaling, which float16 adds."""
     return getattr(optimizer, "inner_optimizer", optimizer)
-
-
-def load_text_model(path: Path) -> TextModel | None:
-    """Loads a compiled model from a file or folder; None for a pretrained model."""
-    if path.suffix == models.KERAS and path.name != "encoder.keras":
-        hint = (
-            "For the model of a run, give the run's folder, which has the vocabulary. "
-            "Register own losses and metrics (keras.saving), or leave them out with "
-            "keras.saving.load_model(path, compile=False)."
-        )
-        return models.load(path, TextModel, hint, compile=True)
-    return _of_run(path) if (path / TASK).is_file() else None
-
-
-def class_of(kind: Any) -> type[TextModel] | None:
-    """Returns the imported text model for a kind of task, or None."""
-    classes = TextModel.__subclasses__()
-    return next((each for each in classes if kind in each.kinds), None)
-
-
-def _of_run(folder: Path) -> TextModel:
-    if not (folder / MODEL).is_file():
-        raise UserError(f"{folder} holds a fine-tuning run that did not finish.")
-    home = FinetuningFolder(folder)
-    about, network = home.about(), home.load()
-    model_class = class_of(about["kind"])
-    if model_class is None:
-        raise UserError(
-            f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
-            f"class: load {folder / 'saved_model'}."
-        )
-    hints = fields.hints(FinetuneConfig)
-    shape = {"config": (None, {name: (None, hints[name]) for name in COLUMNS})}
-    flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
-    # Flags of a GLUE task do not name its columns.
-    names = () if about["task"] in glue.ROWS else COLUMNS
-    columns = {name: flags[name] for name in names if flags.get(name)}
-    tokenizer, task = home.tokenizer(), {**about, "columns": columns}
-    parts = network.encoder, network.head, task, tokenizer, about["max_seq_length"]
-    try:
-        return model_class.of(*parts)
-    except UserError as error:
-        raise UserError(f"{folder / TASK}: {error}") from error

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from electra_tf.api.texts import (
     Columns,
+    SentenceEncoder,
     batch_count,
     checked_batch_size,
     column_of,
@@ -23,44 +24,29 @@ from electra_tf.api.texts import (
     first_element,
     is_batched,
 )
-from electra_tf.data.tokenizer import WordPiece, string_tensor
+from electra_tf.data.tokenizer import string_tensor
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
-from electra_tf.tasks.base import Rows, Task
+from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import make_batch
 
 
-class Preprocessor:
-    """Tokenizes and packs texts into the inputs of a task model."""
+class TextInputs(SentenceEncoder):
+    """Part of ``TextModel`` that makes batches of texts, labels and weights."""
 
-    def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
-        self.task = task
-        self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
-        self.text_names = tuple(task.text_names)
-        # Whether a text may be a list of words.
-        self.reads_words = task.kind == "tagging"
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Names of the model's text inputs."""
+        return tuple(self._task.text_names)
 
-    def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
+    def preprocessor(self, texts: Any) -> dict[str, tf.Tensor]:
         """Returns input_ids, input_mask and segment_ids, int32 [R, S]."""
-        columns = self.columns(texts).items()
+        columns = self._columns(texts).items()
         tensors = {name: string_tensor(column) for name, column in columns}
-        inputs = self.task.serving_inputs(
+        inputs = self._task.serving_inputs(
             self.tokenizer, self.max_seq_length, **tensors
         )
         return {name: inputs[name] for name in ENCODER_INPUTS}
-
-    def columns(self, texts: Any) -> Columns:
-        return columns_of(texts, self.text_names, words=self.reads_words)
-
-    def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
-        return self.task.featurize(
-            examples, self.tokenizer, self.max_seq_length, training=training
-        )
-
-
-class TextInputs:
-    """Part of ``TextModel`` that makes batches of texts, labels and weights."""
 
     def preprocess(
         self,
@@ -170,7 +156,7 @@ class TextInputs:
             raise self._error from None
 
     def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
-        columns = self.preprocessor.columns(x)
+        columns = self._columns_of(x)
         size = len(columns[self.text_names[0]])
         if not size:
             raise UserError("There are no texts.")
@@ -201,6 +187,11 @@ class TextInputs:
             weights = dataclasses.replace(own, values=values)
         return dataclasses.replace(rows, weights=weights)
 
+    def _rows_of(self, examples: Sequence[Any], *, training: bool) -> Rows:
+        return self._task.featurize(
+            examples, self.tokenizer, self.max_seq_length, training=training
+        )
+
     def _labels_of(self, y: Any) -> list[Any]:
         return column_of(y, "labels")
 
@@ -217,54 +208,34 @@ class TextInputs:
             length = min(-(-length // step) * step, self.max_seq_length)
         return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
 
-    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
-        """Returns inputs, targets and weights of texts as one batch."""
-        if isinstance(x, Mapping) and "input_ids" in x:
-            return x, y, sample_weight
-        if is_batched(x):
-            raise UserError("A single batch is needed, not a dataset or a generator.")
-        batch = self._batch(self._rows(x, y, sample_weight))
-        return keras.utils.unpack_x_y_sample_weight(batch)
-
-    def _labeled_batch(self, method: str, *data: Any) -> tuple:
-        batch = self._one_batch(*data)
-        if batch[1] is None:
-            raise UserError(f"{method} needs labels: give y.")
-        return batch
-
-    def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
-        """Returns a function that multiplies the weights of a batch by the class's.
-
-        Unlike Keras, it accepts batches with weights, such as batches of windows.
-        """
-        if self._task.kind != "classification" or not isinstance(class_weight, Mapping):
+    def _weights_of_classes(self, given: Mapping[Any, float]) -> dict[int, float]:
+        """Returns Keras's ``class_weight``, with the indices of labels as keys."""
+        if self._task.kind != "classification" or not isinstance(given, Mapping):
             raise UserError(
-                f"class_weight is {class_weight!r:.100}; give a dictionary of weights "
-                f"by label, of a classification (not of {self._task.kind})."
+                f"class_weight is {given!r:.100}; give a dictionary of weights by "
+                f"label, of a classification (not of {self._task.kind})."
             )
         weights = np.ones([len(self.labels)], np.float32)
-        for label, weight in class_weight.items():
+        for label, weight in given.items():
             try:
                 weights[self._lookup.index(label, 0)] = weight
             except ValueError as error:
                 raise UserError(f"class_weight: {error}") from error
         if not np.all(np.isfinite(weights)):
             raise UserError("class_weight must have a finite number for each label.")
+        return dict(enumerate(weights.tolist()))
 
-        def weigh(x: Any, y: tf.Tensor, sample_weight: Any = None) -> tuple:
-            own = 1.0 if sample_weight is None else sample_weight
-            return x, y, tf.gather(weights, y) * own
-
-        return weigh
+    def _columns_of(self, texts: Any) -> Columns:
+        return columns_of(texts, self.text_names, words=self.reads_words)
 
     def _columns(self, x: Any, size: int = 1, steps: int | None = None) -> Columns:
         """Returns the texts of all batches, or of ``steps`` batches of ``size``."""
         if not is_batched(x):
-            columns = self.preprocessor.columns(x)
+            columns = self._columns_of(x)
             end = None if steps is None else steps * size
             return {name: column[:end] for name, column in columns.items()}
         batches = [
-            self.preprocessor.columns(texts)
+            self._columns_of(texts)
             for texts, *_ in itertools.islice(elements(x), steps)
         ]
         return {name: [t for b in batches for t in b[name]] for name in self.text_names}

@@ -103,23 +103,10 @@ class TextClassifier(TextModel):
         options |= {"pooling": pooling, "head_dropout": head_dropout}
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
-    def _labels_of(self, y: Any) -> list[Any]:
-        table = named(y)
-        if self._task.kind == "multilabel" and isinstance(table, Mapping):
-            columns = {str(name): column for name, column in table.items()}
-            if sorted(columns) != sorted(self.labels):
-                raise UserError(
-                    f"The columns of y are {', '.join(columns)}, not the labels "
-                    f"{', '.join(self.labels)}."
-                )
-            values = [plain(columns[name], name) for name in self.labels]
-            return list(zip(*values, strict=True))
-        return super()._labels_of(y)
-
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
         texts = zip(*columns.values(), strict=True)
         examples = [Example(str(number), row) for number, row in enumerate(texts)]
-        rows = self.preprocessor.rows(examples, training=labels is not None)
+        rows = self._rows_of(examples, training=labels is not None)
         if labels is None:
             return rows
         targets = self._targets(labels)[rows.example]
@@ -232,7 +219,7 @@ class TokenClassifier(TextModel):
             if labels is not None:
                 tags = self._tags(labels[number], len(words), number, text)
             sentences.append(Sentence(str(number), words, tags))
-        return self.preprocessor.rows(sentences, training=labels is not None)
+        return self._rows_of(sentences, training=labels is not None)
 
     def _tags(self, given: Any, size: int, row: int, text: str) -> tuple[str, ...]:
         if is_missing(given):
@@ -337,7 +324,7 @@ class QuestionAnswering(TextModel):
             if labels is not None:
                 answers = self._located(*labels[number], context, number)
             questions.append(Question(str(number), question, context, answers))
-        return self.preprocessor.rows(questions, training=labels is not None)
+        return self._rows_of(questions, training=labels is not None)
 
     def _located(
         self, answer: str, start: Any, context: str, row: int

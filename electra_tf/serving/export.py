@@ -42,12 +42,10 @@ _ONNX_OPSET = 18
 class ServingModule(tf.Module):
     """A task model with its tokenizer and decoder as one graph.
 
-    Three signatures, for any batch size and length:
+    Two signatures, for any batch size and length:
 
     * ``serving_default``: ``text`` (and ``text_pair`` for pair tasks), string [B].
     * ``ids``: input_ids, input_mask, segment_ids, int32 [B, S].
-    * ``tf_example``: ``examples``, string [B], serialized ``tf.train.Example`` with the
-      features of ``serving_default``; a missing feature is an empty text.
 
     A SavedModel also has Keras's endpoint ``serve`` for ``TFSMLayer``. It takes a
     dictionary of the inputs of ``serving_default``, or its only input. The function
@@ -108,12 +106,6 @@ class ServingModule(tf.Module):
         ids = {name: inputs[name] for name in ENCODER_INPUTS}
         return self._get_model().inference(ids)
 
-    def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns predictions for serialized ``tf.train.Example``s, string [B]."""
-        text = tf.io.FixedLenFeature([], tf.string, "")
-        features = dict.fromkeys(self._task.text_names, text)
-        return self.answer(**tf.io.parse_example(examples, features))
-
     def _text_specs(self) -> dict[str, tf.TensorSpec]:
         return {n: tf.TensorSpec([None], tf.string, n) for n in self.text_names}
 
@@ -135,13 +127,8 @@ class ServingModule(tf.Module):
         self.text_order = tf.function(
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
-        examples = tf.TensorSpec([None], tf.string, "examples")
-        ids = tensor_specs(ENCODER_INPUTS)
-        return {
-            "serving_default": texts,
-            "ids": _traced(self.serve_ids, **ids),
-            "tf_example": _traced(self.serve_examples, examples=examples),
-        }
+        ids = _traced(self.serve_ids, **tensor_specs(ENCODER_INPUTS))
+        return {"serving_default": texts, "ids": ids}
 
 
 def _traced(
@@ -293,9 +280,7 @@ def export_litert(
     except ImportError:
         # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
-    _check_precision(precision)
-    model = _in_float32(model)
-    module = NumbersModule(model, task)
+    module = NumbersModule(_in_float32(model, precision), task)
     with tempfile.TemporaryDirectory() as folder:
         signature = module.function().get_concrete_function()
         tf.saved_model.save(module, folder, signatures=signature)
@@ -339,13 +324,11 @@ def export_onnx(
         >>> difference < 1e-4
         True
     """
-    _check_precision(precision)
     require_onnx()
-    model = _in_float32(model)
     import onnxruntime
     import tf2onnx
 
-    module = NumbersModule(model, task)
+    module = NumbersModule(_in_float32(model, precision), task)
     specs = tensor_specs(ENCODER_INPUTS)
     try:
         converted, _ = tf2onnx.convert.from_function(
@@ -393,11 +376,6 @@ def _quantized(model: Any, head: str) -> bytes:
         return path.read_bytes()
 
 
-def _check_precision(precision: str) -> None:
-    if precision not in ("float32", "int8"):
-        raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
-
-
 def _cannot(kind: str, flag: str, error: Exception) -> UserError:
     return UserError(
         f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
@@ -405,8 +383,10 @@ def _cannot(kind: str, flag: str, error: Exception) -> UserError:
     )
 
 
-def _in_float32(model: TaskModel) -> TaskModel:
+def _in_float32(model: TaskModel, precision: str) -> TaskModel:
     """Returns the model, or a copy: the formats lack products of bfloat16."""
+    if precision not in ("float32", "int8"):
+        raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
     if any(modes(model)):
         raise UserError("Export the model before quantize, with precision='int8'.")
     if model.encoder.compute_dtype == "float32":

@@ -123,18 +123,15 @@ def batches(model, x, y):
     return np.concatenate([np.pad(i, [(0, 0), (0, size - i.shape[1])]) for i in parts])
 
 
-# Method -> (function of (model, x, y), whether it has labels, whether it has batches).
+# Method -> (function of (model, x, y), whether it has labels).
 METHODS = {
-    "fit": (fit, True, True),
-    "evaluate": (evaluate, True, True),
-    "preprocess": (batches, True, True),
-    "train_on_batch": (lambda m, x, y: m.train_on_batch(x, y), True, False),
-    "test_on_batch": (lambda m, x, y: m.test_on_batch(x, y), True, False),
-    "predict": (lambda m, x, y: m.predict(x), False, True),
-    "predict_proba": (lambda m, x, y: m.predict_proba(x), False, True),
-    "encode": (lambda m, x, y: m.encode(x), False, True),
-    "predict_on_batch": (lambda m, x, y: m.predict_on_batch(x), False, False),
-    "preprocessor": (lambda m, x, y: m(m.preprocessor(x)), False, False),
+    "fit": (fit, True),
+    "evaluate": (evaluate, True),
+    "preprocess": (batches, True),
+    "predict": (lambda m, x, y: m.predict(x), False),
+    "predict_proba": (lambda m, x, y: m.predict_proba(x), False),
+    "encode": (lambda m, x, y: m.encode(x), False),
+    "preprocessor": (lambda m, x, y: m(m.preprocessor(x)), False),
 }
 
 
@@ -156,12 +153,12 @@ def cells():
 
 @pytest.mark.parametrize(("name", "method"), cells())
 def test_every_form_is_the_list_or_refused(models, starts, name, method):
-    call, labeled, several = METHODS[method]
+    call, labeled = METHODS[method]
     model, (x, y) = models[name], DATA[name]
     restart(model, starts[name])
 
     def cell(form):
-        if method in ("fit", "train_on_batch"):
+        if method == "fit":
             restart(model, starts[name])
         return call(model, *FORMS[form](x, y, labeled))
 
@@ -173,8 +170,6 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
     for form in FORMS if method in OF_ALL_FORMS else FEW:
         in_batches = form in ("dataset", "generator", "py_dataset", "unbatched")
         refused = REFUSED.get(form, "")
-        if in_batches and not several:
-            refused = r"single batch|must be|needs question|column\(s\)|single word"
         if method == "evaluate" and form in ("string", "scalar"):
             # A string is read as the path of a table.
             refused = "No table|must be a list"
@@ -246,7 +241,13 @@ def test_a_tuple_of_one_row_is_a_row(models):
         ("TextClassifier", WORDS, ["pos", None, "neg", "neg"], "Row 1 has no label"),
         ("TextClassifier", WORDS, LABELS[:2], "4 texts, but 2 labels"),
         ("TextClassifier", AB, [0], "needs text, but got 2 column"),
-        ("TextClassifier", [["a"], *AB], [0, 1], "Row 1 has 2 texts, row 0 has 1"),
+        ("TextClassifier", [["a"], *AB], [0, 1], "needs text, but got 2 column"),
+        (
+            "QuestionAnswering",
+            [*AB, ("a",)],
+            None,
+            r"context \(row 1\) must be strings",
+        ),
         ("TextClassifier", [], [], "no texts"),
         ("TextClassifier", TWICE, None, "text must be one column"),
         # As many columns as texts.
@@ -291,9 +292,6 @@ def test_arguments_of_fit_are_checked(models, options, message):
 
 def test_batches_that_cannot_be_trained_on(models):
     model = models["TextClassifier"]
-    for method in (model.train_on_batch, model.test_on_batch):
-        with pytest.raises(ValueError, match=f"{method.__name__} needs labels"):
-            method(WORDS)
     with pytest.raises(ValueError, match="give steps_per_epoch"):
         model.fit(iter([(WORDS, LABELS)]), epochs=2)
     for more in ((), (LABELS, [1.0] * 4)):
@@ -468,7 +466,8 @@ def test_a_copy_trains_as_the_original(preset, tmp_path, change, copied):
         # In two calls: the second restarts the schedule.
         for _ in range(2):
             each.fit(WORDS, LABELS, batch_size=2, verbose=0)
-        each.train_on_batch(WORDS, LABELS)
+        (batch,) = each.preprocess(WORDS, LABELS)
+        each.train_on_batch(*batch)
     assert (model.head.get_weights()[0] != head[0]).any()
     if change == "frozen":
         close(model.backbone.get_weights(), encoder)
@@ -551,14 +550,13 @@ def test_arguments_of_keras_work(models, starts):
     given = model.fit(WORDS, LABELS, epochs=2, verbose=0, validation_data=once)
     assert len(given.history["val_loss"]) == 2
     restart(model, start)
-    heavy = model.test_on_batch(WORDS, LABELS, sample_weight=[2.0, 1, 1, 2])
-    restart(model, start)
-    close(model.train_on_batch(WORDS, LABELS, class_weight={"pos": 2.0})[0], heavy[0])
+    weights = [2.0, 1, 1, 2]
+    heavy = model.evaluate(WORDS, LABELS, verbose=0, sample_weight=weights)
     for x, y in ((WORDS, LABELS), (model.preprocess(WORDS, LABELS), None)):
         restart(model, start)
         # Keras also accepts a single callback.
         one = keras.callbacks.History()
-        history = model.fit(x, y, verbose=0, class_weight={1: 2.0}, callbacks=one)
+        history = model.fit(x, y, verbose=0, class_weight={"pos": 2.0}, callbacks=one)
         close(history.history["loss"][0], heavy[0])
     assert 0 <= model.evaluate(WORDS, LABELS, 2, 0)[1] <= 100
     cached = model.preprocess(WORDS, LABELS).cache()

@@ -210,13 +210,8 @@ def test_errors_of_loading_and_arguments(runs, tuned, pretrained, exported, tmp_
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none is not a folder"):
         et.load(tmp_path / "none")
     (tmp_path / "task.json").write_text("{}")
-    for load, folder, message in (
-        (et.load, tmp_path, "did not finish"),
-        (et.TextClassifier.load, runs / "finished", "no fine-tuned model, and TextCl"),
-        (et.TokenClassifier.load, runs / "task", "a TextClassifier, and TokenCl"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load(folder)
+    with pytest.raises(ValueError, match="did not finish"):
+        et.load(tmp_path)
     run = shutil.copytree(runs / "task", tmp_path / "run")
     about = json.loads((run / "task.json").read_text()) | {"max_seq_length": 10**6}
     (run / "task.json").write_text(json.dumps(about))
