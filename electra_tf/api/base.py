@@ -70,13 +70,8 @@ def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     def load_or_build(
         cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
     ) -> Any:
-        if presets.task_class(preset) == cls.__name__:
-            if all(value is None for value in (*args, *kwargs.values())):
-                return presets.load(Path(preset))
-            cli.note(
-                f"{preset} holds a trained {cls.__name__}, which gets a new head: to "
-                "restore it, give the folder alone."
-            )
+        if not (args or kwargs) and presets.task_class(preset) == cls.__name__:
+            return presets.load(Path(preset))
         return from_preset(cls, preset, *args, **kwargs)
 
     return load_or_build
@@ -106,16 +101,6 @@ class TextModel(TextInputs, TaskModel):
         strip_accents: whether to remove accents.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
-
-    Examples:
-        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> isinstance(model, keras.Model)
-        True
-        >>> model.encode(["one text", "another one"], pooling="cls").shape
-        (2, 256)
-        >>> inputs = next(iter(model.preprocess(["one text"])))  # of a batch
-        >>> model(inputs).shape
-        TensorShape([1, 2])
     """
 
     # Supported kinds of tasks.
@@ -179,9 +164,6 @@ class TextModel(TextInputs, TaskModel):
         options = {name: x for name, x in options.items() if x is not None}
         recipe = completion(preset, kind, options, cli.note)
         # Others are set elsewhere, such as epochs in `fit`.
-        if unused := sorted(recipe.keys() - {*_OF_MODELS}):
-            names = ", ".join(unused)
-            cli.note(f"not applied, since a model does not hold them: {names}")
         options |= {name: x for name, x in recipe.items() if name in _OF_MODELS}
         task_class = saved.kinds()[kind]
         fields_of_task = {field.name for field in dataclasses.fields(task_class)}
@@ -194,6 +176,7 @@ class TextModel(TextInputs, TaskModel):
         if seed is not None and not 0 <= seed < 2**31:
             raise UserError(f"seed is {seed}; it must be in [0, 2147483647].")
         FinetuneDataConfig(max_seq_length=max_seq_length)
+        number = random.randrange(2**31) if seed is None else seed
         state = random.getstate()
         try:
             encoder, tokenizer, most = presets.encoder_and_tokenizer(preset, **options)
@@ -201,17 +184,12 @@ class TextModel(TextInputs, TaskModel):
             if training.get("head_init") == "probe":
                 frozen.check(task, "head_init")
             length = max_seq_length or min(task.max_seq_length, most)
-            number = random.randrange(2**31) if seed is None else seed
             # Keras draws the seeds of initializers from this generator.
             random.seed(number)
             about, head = {**task.to_json(), "recipe": training}, task.head(encoder)
-            model = cls.of(encoder, head, about, tokenizer, length, seed=number)
+            return cls.of(encoder, head, about, tokenizer, length, seed=number)
         finally:
             random.setstate(state)
-        if seed is None:
-            # The next model gets another seed.
-            random.random()
-        return model
 
     @classmethod
     def of(
@@ -391,11 +369,9 @@ class TextModel(TextInputs, TaskModel):
         if class_weight is not None:
             class_weight = self._weights_of_classes(class_weight)
         validation_size = validation_batch_size or batch_size
-        more_epochs = epochs - initial_epoch > 1
-        if isinstance(x, Iterator) and more_epochs and not steps_per_epoch:
-            raise UserError("A generator is read once: give steps_per_epoch.")
         if is_batched(x):
-            dataset = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
+            labels = y, sample_weight
+            dataset = self._batches_of(x, *labels, batch_size, shuffle=shuffle)
             if validation_split:
                 raise UserError("validation_split needs texts in memory, not batches.")
         else:
@@ -414,18 +390,19 @@ class TextModel(TextInputs, TaskModel):
                     weighted = dataclasses.replace(rows, weights=weights)
                 frozen.start_head(self, self._task, weighted, batch_size=64)
             size = min(checked_batch_size(batch_size), max(len(rows), 1))
-            # Keras would take the last steps of an epoch from the next one.
-            remainder = -(-len(rows) // size) % self.steps_per_execution
-            overruns = more_epochs and remainder and not steps_per_epoch
-            if shuffle and len(rows) and rows.targets and not overruns:
+            if shuffle and len(rows) and rows.targets:
                 lengths = rows.lengths
                 buckets = bucket_lengths(lengths, self.max_seq_length)
                 order = TrainingOrder(lengths, size, buckets, updates=self._updates)
-                steps_per_epoch = steps_per_epoch or order.steps_per_pass
+                # Whole executions: Keras would take missing steps from the next epoch.
+                executions = -(-order.steps_per_pass // self.steps_per_execution)
+                steps_per_epoch = (
+                    steps_per_epoch or executions * self.steps_per_execution
+                )
                 steps = steps_per_epoch * max(epochs - initial_epoch, 0)
                 dataset = training_dataset(rows, order, seed=self.seed, steps=steps)
             else:
-                dataset = self._dataset_of(rows, batch_size, shuffle=shuffle)
+                dataset = self._dataset_of(rows, batch_size)
         if validation_data is not None:
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = None if is_batched(values[0]) else validation_size
@@ -488,23 +465,20 @@ class TextModel(TextInputs, TaskModel):
         if isinstance(x, str | os.PathLike):
             if not Path(x).exists():
                 raise FileNotFoundError(f"No table {x}.")
-            others = {"y": y, "sample_weight": sample_weight, "steps": steps}
-            others |= {"callbacks": callbacks, **kwargs}
-            given = {name: value for name, value in others.items() if value is not None}
-            if wrong := sorted(given.keys() - {*COLUMNS}):
+            wrong = sorted(kwargs.keys() - {*COLUMNS})
+            if wrong or y is not None or sample_weight is not None:
                 raise UserError(
-                    f"evaluate(table) scores the whole table and does not take "
-                    f"{wrong[0]}; column names are {', '.join(COLUMNS)}."
+                    f"evaluate(table) does not take {', '.join(wrong) or 'labels'}; "
+                    f"its options are {', '.join(COLUMNS)}."
                 )
+            given = {name: value for name, value in kwargs.items() if value}
             examples = self._read(Path(x), {**self.task.get("columns", {}), **given})
             rows = self._rows_of(examples, training=False)
             outputs = self._outputs(rows, batch_size)
             answers = self._task.decode(outputs, rows, examples)
             return self._task.score(answers, examples)
-        # `fit` passes preprocessed validation data.
-        if not kwargs.get("_use_cached_eval_dataset"):
-            x = self.preprocess(x, y, sample_weight, batch_size)
-            check_labeled(x, "evaluate")
+        x = self.preprocess(x, y, sample_weight, batch_size)
+        check_labeled(x, "evaluate")
         with self._own_errors():
             return super().evaluate(
                 x,
@@ -550,7 +524,6 @@ class TextModel(TextInputs, TaskModel):
         x: Any,
         batch_size: int | None = None,
         verbose: Any = 0,
-        steps: int | None = None,
     ) -> list[dict[str, Any]]:
         """Returns one dictionary per text, as the exported SavedModel does.
 
@@ -564,8 +537,7 @@ class TextModel(TextInputs, TaskModel):
                 )
             )
         )
-        size = checked_batch_size(batch_size)
-        batches = list(sliced(self._columns(x, size, steps), size))
+        batches = list(sliced(self._columns(x), batch_size))
         verbose = 0 if verbose == "auto" else int(verbose)
         progress = keras.utils.Progbar(len(batches), verbose=verbose)
         answers: list[dict[str, Any]] = []

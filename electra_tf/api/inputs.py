@@ -54,8 +54,6 @@ class TextInputs(SentenceEncoder):
         y: Any = None,
         sample_weight: Any = None,
         batch_size: int | None = None,
-        *,
-        shuffle: bool = False,
     ) -> tf.data.Dataset:
         """Returns a dataset of batches: inputs, or (inputs, targets[, weights]).
 
@@ -66,9 +64,20 @@ class TextInputs(SentenceEncoder):
 
         Raises ValueError if texts or labels are invalid, or the dataset is not batched.
         """
-        if not is_batched(x):
-            rows = self._rows(x, y, sample_weight)
-            return self._dataset_of(rows, batch_size, shuffle=shuffle)
+        if is_batched(x):
+            return self._batches_of(x, y, sample_weight, batch_size)
+        return self._dataset_of(self._rows(x, y, sample_weight), batch_size)
+
+    def _batches_of(
+        self,
+        x: Any,
+        y: Any,
+        sample_weight: Any,
+        batch_size: int | None,
+        *,
+        shuffle: bool = False,
+    ) -> tf.data.Dataset:
+        """Preprocesses batches; ``shuffle`` changes the order of a ``PyDataset``."""
         if y is not None or sample_weight is not None or batch_size is not None:
             raise UserError(
                 "Batches have labels and weights: leave out y, sample_weight and "
@@ -81,16 +90,11 @@ class TextInputs(SentenceEncoder):
         first = first_element(x)
         if first is None:
             raise UserError("The dataset has no texts.")
-        lacks = [part is None for part in first]
         if isinstance(x, Iterator):
             x = itertools.chain([first], x)
 
         def batches() -> Iterator[Any]:
             for element in elements(x, shuffle=shuffle):
-                if [part is None for part in element] != lacks:
-                    raise UserError(
-                        "Some batches have labels or sample weights, and others not."
-                    )
                 rows = self._rows(*element)
                 if len(rows):
                     yield self._batch(rows)
@@ -100,22 +104,18 @@ class TextInputs(SentenceEncoder):
         count = batch_count(x) if is_exact else None
         return self._dataset(batches, self._rows(*first), count)
 
-    def _dataset_of(
-        self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
-    ) -> tf.data.Dataset:
+    def _dataset_of(self, rows: Rows, batch_size: int | None) -> tf.data.Dataset:
+        """Returns batches in the order of the rows."""
         size = checked_batch_size(batch_size)
         if not len(rows):
             raise UserError("No text can be trained on: every answer lacks tokens.")
-        random = np.random.default_rng([self.seed, self._updates])
+        parts = np.split(np.arange(len(rows)), range(size, len(rows), size))
 
         def batches() -> Iterator[Any]:
-            order = np.arange(len(rows))
-            if shuffle:
-                random.shuffle(order)
-            for start in range(0, len(order), size):
-                yield self._batch(rows, order[start : start + size])
+            for part in parts:
+                yield self._batch(rows, part)
 
-        return self._dataset(batches, rows, -(-len(rows) // size))
+        return self._dataset(batches, rows, len(parts))
 
     @property
     def _updates(self) -> int:
@@ -156,7 +156,7 @@ class TextInputs(SentenceEncoder):
             raise self._error from None
 
     def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
-        columns = self._columns_of(x)
+        columns = self._columns(x)
         size = len(columns[self.text_names[0]])
         if not size:
             raise UserError("There are no texts.")
@@ -225,20 +225,13 @@ class TextInputs(SentenceEncoder):
             raise UserError("class_weight must have a finite number for each label.")
         return dict(enumerate(weights.tolist()))
 
-    def _columns_of(self, texts: Any) -> Columns:
-        return columns_of(texts, self.text_names, words=self.reads_words)
-
-    def _columns(self, x: Any, size: int = 1, steps: int | None = None) -> Columns:
-        """Returns the texts of all batches, or of ``steps`` batches of ``size``."""
-        if not is_batched(x):
-            columns = self._columns_of(x)
-            end = None if steps is None else steps * size
-            return {name: column[:end] for name, column in columns.items()}
-        batches = [
-            self._columns_of(texts)
-            for texts, *_ in itertools.islice(elements(x), steps)
-        ]
-        return {name: [t for b in batches for t in b[name]] for name in self.text_names}
+    def _columns(self, texts: Any) -> Columns:
+        """Returns the texts, of all batches, by name."""
+        names, words = self.text_names, self.reads_words
+        if not is_batched(texts):
+            return columns_of(texts, names, words=words)
+        batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
+        return {name: [t for b in batches for t in b[name]] for name in names}
 
 
 def split(rows: Rows, share: float) -> tuple[Rows, Rows]:

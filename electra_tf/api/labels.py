@@ -106,16 +106,14 @@ class LabelLookup:
         if values and all(isinstance(value, _NUMBERS) for value in values):
             is_flags = len(values) == len(target)
             is_flags = is_flags and all(0 <= value <= 1 for value in values)
-            names = [*map(_name, values)]
-            is_labels = len({*names}) == len(names) and {*names} <= {*self.names}
-            if is_flags and is_labels:
+            if is_flags and self._has_numbers:
                 raise UserError(
                     f"Row {row}: {values!r:.100} may be labels or a row of 0 and 1; "
                     "give the labels as strings."
                 )
             if is_flags:
                 return np.array(values, np.float32)
-            if not is_labels:
+            if not self._has_numbers:
                 raise UserError(
                     f"Row {row}: {values!r:.100} is neither a list of labels nor "
                     f"{len(target)} numbers from 0 to 1, one for each label."

@@ -5,6 +5,7 @@ Letters: N texts, D hidden size.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,17 @@ import tensorflow as tf
 from electra_tf import cli, files
 from electra_tf.api import presets
 from electra_tf.api.base import COLUMNS, TextModel
-from electra_tf.api.texts import SentenceEncoder, columns_of, sliced
+from electra_tf.api.texts import (
+    SentenceEncoder,
+    Traced,
+    checked_batch_size,
+    columns_of,
+    sliced,
+)
 from electra_tf.config import fields
 from electra_tf.config.commands import EvaluateConfig
 from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.data.tokenizer import WordPiece, string_tensor
+from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, FinetuningFolder
@@ -28,7 +35,7 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import ReplacedTokenDetector
 from electra_tf.serving.predictor import Answers, Predictor
 from electra_tf.tasks import glue
-from electra_tf.tasks.encoding import encode_tensors
+from electra_tf.tasks.batching import Outputs
 
 # Advice about `.keras` files that cannot be loaded.
 _HINT = (
@@ -74,7 +81,7 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
             return models.load(place, TextModel, _HINT, compile=True)
         if (place / TASK).is_file():
             return fine_tuned(place)
-        return _pretrained(place, source)
+        return _pretrained(place)
 
 
 def evaluate(config: EvaluateConfig) -> None:
@@ -84,7 +91,7 @@ def evaluate(config: EvaluateConfig) -> None:
         raise UserError(
             f"{config.model} holds no fine-tuned Keras model: give the folder of a run."
         )
-    columns = {name: getattr(config, name) or None for name in COLUMNS}
+    columns = {name: getattr(config, name) for name in COLUMNS}
     scores = model.evaluate(config.input, batch_size=config.batch_size, **columns)
     for name, value in scores.items():
         cli.say(f"{name} {value:.2f}")
@@ -122,18 +129,17 @@ def fine_tuned(folder: Path) -> TextModel:
         raise UserError(f"{folder / TASK}: {error}") from error
 
 
-def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
+def _pretrained(folder: Path) -> PretrainedModel:
     encoder, tokenizer, length = presets.encoder_and_tokenizer(
         folder, dropout=0.0, attention_dropout=0.0
     )
     home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
-    detector, reason = None, f"{source} holds no discriminator"
+    detector = None
     if home.has_model("discriminator"):
-        try:
+        # Electric's discriminator is of another class.
+        with contextlib.suppress(UserError):
             detector = home.load("discriminator", ReplacedTokenDetector)
-        except UserError as error:
-            reason = str(error)
-    return PretrainedModel(encoder, tokenizer, length, detector, reason)
+    return PretrainedModel(encoder, tokenizer, length, detector)
 
 
 class PretrainedModel(SentenceEncoder):
@@ -158,23 +164,14 @@ class PretrainedModel(SentenceEncoder):
         tokenizer: WordPiece,
         max_seq_length: int,
         detector: ReplacedTokenDetector | None = None,
-        reason: str = "There is no discriminator",
     ):
         self.encoder = encoder
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
-        self._detector = detector
-        self._reason = reason
         self._traces: dict[tuple, Any] = {}
-        self._probabilities = tf.function(
-            lambda inputs: tf.sigmoid(detector(inputs)),
-            reduce_retracing=True,
-            autograph=False,
-        )
-
-    def __reduce__(self) -> tuple:
-        arguments = (self.encoder, self.tokenizer, self.max_seq_length)
-        return type(self), (*arguments, self._detector, self._reason)
+        self._detector = None
+        if detector is not None:
+            self._detector = Traced(lambda inputs: tf.sigmoid(detector(inputs)))
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the probability that each token was replaced, for each text.
@@ -184,22 +181,15 @@ class PretrainedModel(SentenceEncoder):
         """
         if self._detector is None:
             raise UserError(
-                f"{self._reason}: the model can only encode texts until it is "
-                "fine-tuned (TextClassifier.from_preset)."
+                "The model has no replaced-token discriminator: it can only encode "
+                "texts until it is fine-tuned (TextClassifier.from_preset)."
             )
+        rows = self.packed(self._columns(texts))
+        probabilities = Outputs(self._detector, checked_batch_size(batch_size))(rows)
         answers, names = [], self.tokenizer.vocabulary.tokens
-        for batch in sliced(self._columns(texts), batch_size):
-            strings = string_tensor(batch["text"])
-            inputs = encode_tensors(self.tokenizer, [strings], self.max_seq_length)
-            rows = zip(
-                inputs["input_ids"].numpy(),
-                inputs["input_mask"].numpy().sum(axis=1),
-                self._probabilities(inputs).numpy(),
-                strict=True,
-            )
-            for ids, size, values in rows:
-                tokens = [names[token] for token in ids[:size]]
-                answers.append({"tokens": tokens, "replaced": values[:size].tolist()})
+        for ids, values in zip(rows.inputs["input_ids"], probabilities, strict=True):
+            tokens = [names[token] for token in ids]
+            answers.append({"tokens": tokens, "replaced": values[: len(ids)].tolist()})
         return answers
 
 

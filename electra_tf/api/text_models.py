@@ -15,7 +15,14 @@ import tensorflow as tf
 
 from electra_tf.api.base import TextModel, restoring
 from electra_tf.api.labels import label_names
-from electra_tf.api.texts import Columns, is_missing, named, plain, text_of
+from electra_tf.api.texts import (
+    Columns,
+    columns_of,
+    is_missing,
+    named,
+    plain,
+    text_of,
+)
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, Rows, check_choice
 from electra_tf.tasks.sentences import Sentence, split_words
@@ -120,26 +127,17 @@ class TextClassifier(TextModel):
         if self._task.kind == "classification":
             indices = [self._lookup.index(value, n) for n, value in enumerate(labels)]
             return np.array(indices, np.int32)
-        low, high = self._task.label_range
-        values = [_number(value, n) for n, value in enumerate(labels)]
-        for row, value in enumerate(values):
-            if not low <= value <= high:
-                where = f"Row {row}: the label {value:g}"
-                raise UserError(
-                    f"{where} is outside of label_range ({low:g}, {high:g})."
-                )
+        limits = self._task.label_range
+        values = [_number(value, n, *limits) for n, value in enumerate(labels)]
         return self._task.targets([Example("", (), value) for value in values])
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> np.ndarray:
         """Returns the probability of each label, float32 [N, C]."""
         if self._task.kind == "regression":
             raise UserError("A regression has no probabilities of labels.")
-        columns = self._columns(x)
-        texts = columns[self.text_names[0]]
-        if not texts:
-            return np.zeros([0, len(self.labels)], np.float32)
-        rows = self._featurize(columns, None)
-        return self._task.decode(self._outputs(rows, batch_size), rows, texts)
+        answers = self.predict(x, batch_size)
+        shares = [[*answer["probabilities"].values()] for answer in answers]
+        return np.array(shares, np.float32).reshape(-1, len(self.labels))
 
 
 def _label_range(given: Any) -> tuple[float, float]:
@@ -155,7 +153,7 @@ def _label_range(given: Any) -> tuple[float, float]:
     return low, high
 
 
-def _number(value: Any, row: int) -> float:
+def _number(value: Any, row: int, low: float, high: float) -> float:
     if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
         (value,) = value
     try:
@@ -163,8 +161,11 @@ def _number(value: Any, row: int) -> float:
         number = float("nan") if "_" in str(value) else float(value)
     except (TypeError, ValueError):
         number = float("nan")
-    if not np.isfinite(number):
-        raise UserError(f"Row {row}: the label {value!r:.100} is not a finite number.")
+    if not low <= number <= high:
+        raise UserError(
+            f"Row {row}: the label {value!r:.100} is not a number from {low:g} to "
+            f"{high:g} (label_range)."
+        )
     return number
 
 
@@ -299,19 +300,10 @@ class QuestionAnswering(TextModel):
 
     def _labels_of(self, y: Any) -> list[tuple[str, Any]]:
         y = named(y)
-        columns = y if isinstance(y, Mapping) else {"answer": y}
-        if "answer" not in columns:
-            names = ", ".join(columns)
-            raise UserError(
-                f"The labels need a column answer; the columns are {names}."
-            )
-        answers = [
-            text_of(value, f"answers (row {row})")
-            for row, value in enumerate(plain(columns["answer"], "answers"))
-        ]
+        answers = columns_of(y, ("answer",))["answer"]
         starts = [None] * len(answers)
-        if "start" in columns:
-            starts = plain(columns["start"], "start")
+        if isinstance(y, Mapping) and "start" in y:
+            starts = plain(y["start"], "start")
         if len(starts) != len(answers):
             raise UserError(f"{len(answers)} answers, but {len(starts)} starts.")
         return list(zip(answers, starts, strict=True))
@@ -338,8 +330,8 @@ class QuestionAnswering(TextModel):
             return ()
         if start is None:
             at = context.find(answer)
-        elif not isinstance(start, numbers.Real) or not float(start).is_integer():
-            raise UserError(f"Row {row}: start is {start!r}, not a whole number.")
+        elif not isinstance(start, numbers.Real):
+            raise UserError(f"Row {row}: start is {start!r}, not a number.")
         else:
             at = int(start)
         if at < 0 or not context.startswith(answer, at):

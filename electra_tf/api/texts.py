@@ -5,7 +5,6 @@ Letters: N texts, D hidden size.
 
 import itertools
 import random
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -199,6 +198,14 @@ def _items(source: keras.utils.PyDataset, shuffle: bool) -> Iterator[Any]:
     source.on_epoch_end()
 
 
+class Traced:
+    """A function of the encoder's inputs, as the model that ``Outputs`` runs."""
+
+    def __init__(self, infer: Callable[[dict[str, tf.Tensor]], Any]):
+        specs = [tensor_specs(ENCODER_INPUTS)]
+        self.inference = tf.function(infer, input_signature=specs, autograph=False)
+
+
 class SentenceEncoder:
     """Mixin with ``encode`` for models with an encoder and a tokenizer."""
 
@@ -237,13 +244,17 @@ class SentenceEncoder:
                 f"from {-blocks - 1} to {blocks}, or None for the average."
             )
         batch_size = checked_batch_size(batch_size)
-        columns = list(self._columns_to_encode(texts).values())
-        if not columns[0]:
+        columns = self._columns_to_encode(texts)
+        if not any(columns.values()):
             return np.zeros([0, self.encoder.hidden_size], np.float32)
-        inputs, numbers = encode_texts(self.tokenizer, columns, self.max_seq_length)
-        rows = Rows(inputs, {}, numbers, pad_id=self.tokenizer.vocabulary.pad_id)
         pool = self.traced(lambda: self._pool(pooling, layer), pooling, layer)
-        return np.stack(Outputs(pool, batch_size)(rows))
+        return np.stack(Outputs(pool, batch_size)(self.packed(columns)))
+
+    def packed(self, columns: Columns) -> Rows:
+        """Tokenizes texts or pairs, truncated to ``max_seq_length`` tokens."""
+        texts, vocabulary = list(columns.values()), self.tokenizer.vocabulary
+        inputs, numbers = encode_texts(self.tokenizer, texts, self.max_seq_length)
+        return Rows(inputs, {}, numbers, pad_id=vocabulary.pad_id)
 
     def _columns(self, texts: Any) -> Columns:
         return columns_of(texts, ("text",))
@@ -258,8 +269,8 @@ class SentenceEncoder:
                 return columns_of(texts, ("text", "text_pair"))
         return self._columns(texts)
 
-    def _pool(self, pooling: str, layer: int | None) -> types.SimpleNamespace:
-        """Returns the encoder with pooling, as the model that ``Outputs`` runs."""
+    def _pool(self, pooling: str, layer: int | None) -> Traced:
+        """Returns the encoder with pooling."""
 
         def infer(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
             states = self.encoder.states(inputs)
@@ -271,9 +282,7 @@ class SentenceEncoder:
             vectors = [tf.cast(vector, tf.float32) for vector in vectors]
             return tf.add_n(vectors) / len(vectors)
 
-        specs = tensor_specs(ENCODER_INPUTS)
-        function = tf.function(infer, input_signature=[specs], autograph=False)
-        return types.SimpleNamespace(inference=function)
+        return Traced(infer)
 
     def traced(self, build: Callable[[], Any], *key: Any) -> Any:
         """Returns ``build()``, called once for each ``key`` and kind of weights.

@@ -766,18 +766,15 @@ def _export(job: Job, model: TaskModel, answers: Any, report: dict[str, Any]) ->
             precision = "float32" if is_int8 else job.precision
             length = job.settings.max_seq_length
             arguments = (job.start.tokenizer, str(path), length, precision)
-            difference = export.export_saved_model(model, task, *arguments)
+            export.export_saved_model(model, task, *arguments)
+            job.log(f"saved model for serving: {path}")
         else:
             is_onnx = name == "model.onnx"
             write = export.export_onnx if is_onnx else export.export_litert
             accept = functools.partial(_accept, job, answers, path, report)
             options = {"precision": "int8", "accept": accept} if is_int8 else {}
             difference = write(model, task, str(path), **options)
-        job.log(
-            f"saved model for serving: {path}"
-            if difference is None
-            else f"{name}: at most {difference:.1g} from the model on a test batch"
-        )
+            job.log(f"{name}: at most {difference:.1g} from the model on a test batch")
 
 
 def _accept(

@@ -22,7 +22,7 @@ from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, tensor_specs
 from electra_tf.layers.quantization import modes
 from electra_tf.serving import onnx_graph
-from electra_tf.tasks.heads import TaskModel, Tensors, fresh_copy
+from electra_tf.tasks.heads import TaskModel, fresh_copy
 
 if TYPE_CHECKING:
     from electra_tf.data.tokenizer import WordPiece
@@ -47,9 +47,8 @@ class ServingModule(tf.Module):
     * ``serving_default``: ``text`` (and ``text_pair`` for pair tasks), string [B].
     * ``ids``: input_ids, input_mask, segment_ids, int32 [B, S].
 
-    A SavedModel also has Keras's endpoint ``serve`` for ``TFSMLayer``. It takes a
-    dictionary of the inputs of ``serving_default``, or its only input. The function
-    ``text_order`` returns the input names in the order of the task.
+    The function ``text_order`` of a SavedModel returns the input names in the order of
+    the task.
 
     ``tokenizer`` and ``max_seq_length`` must be the same as in training.
 
@@ -106,29 +105,19 @@ class ServingModule(tf.Module):
         ids = {name: inputs[name] for name in ENCODER_INPUTS}
         return self._get_model().inference(ids)
 
-    def _text_specs(self) -> dict[str, tf.TensorSpec]:
-        return {n: tf.TensorSpec([None], tf.string, n) for n in self.text_names}
-
     def text_signature(self) -> tf.types.experimental.ConcreteFunction:
         """Returns the traced ``serving_default``."""
-        return _traced(self.answer, **self._text_specs())
+        specs = {name: tf.TensorSpec([None], tf.string) for name in self.text_names}
+        return _traced(self.answer, **specs)
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """Returns the traced signatures; also adds ``serve`` and ``text_order``."""
-        texts, names, specs = self.text_signature(), self.text_names, self._text_specs()
-
-        def serve(inputs: Tensors | tf.Tensor) -> Tensors:
-            return texts(**({names[0]: inputs} if tf.is_tensor(inputs) else inputs))
-
-        self.serve = tf.function(serve, autograph=False)
-        self.serve.get_concrete_function(specs)
-        if len(names) == 1:
-            self.serve.get_concrete_function(specs[names[0]])
+        """Returns the traced signatures; also adds ``text_order``."""
+        names = self.text_names
         self.text_order = tf.function(
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
         ids = _traced(self.serve_ids, **tensor_specs(ENCODER_INPUTS))
-        return {"serving_default": texts, "ids": ids}
+        return {"serving_default": self.text_signature(), "ids": ids}
 
 
 def _traced(
@@ -145,7 +134,7 @@ def export_saved_model(
     path: str,
     max_seq_length: int | None = None,
     precision: str | None = None,
-) -> float | None:
+) -> None:
     """Writes a SavedModel that takes raw strings.
 
     Loading it requires tensorflow and ``import tensorflow_text``, but not this library.
@@ -158,10 +147,6 @@ def export_saved_model(
         max_seq_length: maximum number of tokens per row. Default: the task's.
         precision: dtype policy of the exported encoder, such as "bfloat16", which
             halves the memory. Default: the encoder's own.
-
-    Returns:
-        Largest difference to the model on a test batch, or None if ``precision`` is
-        the encoder's own.
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
@@ -178,20 +163,14 @@ def export_saved_model(
     if others := sorted(others - _SAVED_MODEL):
         names = ", ".join(others[:3])
         raise UserError(f"{path} has {names}, and the export would replace the folder.")
-    length = max_seq_length or task.max_seq_length
-    exported, difference = model, None
     if precision not in (None, model.encoder.dtype_policy.name):
         encoder = fresh_copy(model.encoder, precision)
         encoder.set_weights(model.encoder.get_weights())
-        exported = TaskModel(encoder, model.head)
-        answer = NumbersModule(exported, task).answer
-        difference = NumbersModule(model, task).difference(
-            lambda inputs: {name: x.numpy() for name, x in answer(inputs).items()}
-        )
-    module = ServingModule(exported, task, tokenizer, length)
+        model = TaskModel(encoder, model.head)
+    length = max_seq_length or task.max_seq_length
+    module = ServingModule(model, task, tokenizer, length)
     with files.replacing(path) as part:
         tf.saved_model.save(module, str(part), signatures=module.signatures())
-    return difference
 
 
 class NumbersModule(tf.Module):

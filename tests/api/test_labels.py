@@ -63,7 +63,7 @@ def test_a_value_is_one_label_or_none(labels, value, expected):
         (["x", "y", "z"], [1, 0, True], [1, 0, 1]),
         (["x", "y", "z"], np.array([0.25, 0, 1]), [0.25, 0, 1]),
         ([3, 5, 7], [7, 3], [1, 0, 1]),
-        ([0, 1], [0, 0], [0, 0]),
+        ([0, 1], [0, 0], "may be labels or a row of 0 and 1"),
         (["x", "y"], [2, 0], "neither a list of labels nor 2 numbers from 0 to 1"),
         (["x", "y"], [1], "neither"),
         # A number among names is an index.

@@ -1,5 +1,3 @@
-import json
-import shutil
 import warnings
 
 import keras
@@ -250,15 +248,6 @@ def test_a_recipe_has_the_defaults(capsys):
     assert "learning_rate" not in line
     model = et.QuestionAnswering.from_preset("mini", dropout=0.1)
     assert model.encoder.dropout == 0.1
-
-
-def test_a_recipe_of_a_run_has_more_than_a_model_takes(preset, tmp_path, capsys):
-    folder = shutil.copytree(preset, tmp_path / "encoder")
-    recipe = {"learning_rate": 1e-3, "epochs": 5}
-    (folder / "recipe.json").write_text(json.dumps(recipe))
-    model = et.TextClassifier.from_preset(folder, ["a", "b"])
-    assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
-    assert "since a model does not hold them: epochs" in capsys.readouterr().err
 
 
 @pytest.mark.slow
