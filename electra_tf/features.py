@@ -66,9 +66,10 @@ def encoder_inputs(
     if "input_ids" not in renamed:
         raise UserError(f"input_ids is missing; the inputs are {', '.join(inputs)}.")
     ids = renamed["input_ids"]
-    if len(ids.shape) != 2:
+    shape = getattr(ids, "shape", type(ids))
+    if not hasattr(ids, "dtype") or len(shape) != 2:
         raise UserError(
-            f"input_ids must be [batch, length], got the shape {ids.shape}."
+            f"input_ids must be token ids of shape [batch, length], got {shape}."
         )
     shape = ids.shape[:2]
     if None in tuple(shape):

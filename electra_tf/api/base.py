@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.api import presets
-from electra_tf.api.inputs import TextInputs, check_labeled, split
+from electra_tf.api.inputs import TextInputs, check_labeled
 from electra_tf.api.labels import LabelLookup
 from electra_tf.api.texts import batch_count, checked_batch_size, is_batched, sliced
 from electra_tf.config import fields
@@ -147,8 +147,6 @@ class TextModel(TextInputs, TaskModel):
         self.reads_words = self._task.kind == "tagging"
         # Neither Keras nor TensorFlow tracks the values, unlike those of a dictionary.
         self._traces: collections.UserDict = collections.UserDict()
-        # The last error of a generator of batches.
-        self._error: Exception | None = None
 
     @classmethod
     def _new(
@@ -301,16 +299,6 @@ class TextModel(TextInputs, TaskModel):
         """Label names in the order of the outputs; empty if the task has no labels."""
         return tuple(self.task.get("labels") or ())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the model on token ids; raises ValueError for strings."""
-        inputs = args[0] if args else kwargs.get("inputs")
-        if any(map(_is_text, keras.tree.flatten(inputs))):
-            raise UserError(
-                "The model is called on token ids: use predict for answers, or "
-                "model(model.preprocessor(texts)) for logits."
-            )
-        return super().__call__(*args, **kwargs)
-
     def _assert_compile_called(self, method_name: str | None = None) -> None:
         """Also raises ValueError for a loss or metric of probabilities."""
         super()._assert_compile_called(method_name)
@@ -341,15 +329,12 @@ class TextModel(TextInputs, TaskModel):
         epochs: int = 1,
         verbose: Any = "auto",
         callbacks: Any = None,
-        validation_split: float = 0.0,
         validation_data: Any = None,
         shuffle: bool = True,
-        class_weight: Mapping[Any, float] | None = None,
         sample_weight: Any = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
-        validation_batch_size: int | None = None,
         validation_freq: Any = 1,
     ) -> keras.callbacks.History:
         """Trains as ``keras.Model.fit``; see ``preprocess`` for ``x`` and ``y``.
@@ -360,35 +345,21 @@ class TextModel(TextInputs, TaskModel):
         Shuffled texts in memory form the batches of ``electra-tf finetune``: the same
         settings, seed and texts, at least one batch, give the same weights.
 
-        Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         With ``head_init="probe"``, the first call replaces the head of a new model,
         which has a bias of zeros, unless it is frozen.
         """
         # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.
         self._initial_epoch = None
-        if class_weight is not None:
-            class_weight = self._weights_of_classes(class_weight)
-        validation_size = validation_batch_size or batch_size
         if is_batched(x):
             labels = y, sample_weight
             dataset = self._batches_of(x, *labels, batch_size, shuffle=shuffle)
-            if validation_split:
-                raise UserError("validation_split needs texts in memory, not batches.")
         else:
             rows = self._rows(x, y, sample_weight)
-            if validation_split and validation_data is None:
-                rows, held_out = split(rows, validation_split)
-                validation_data = self._dataset_of(held_out, validation_size)
             is_probed = self.task.get("recipe", {}).get("head_init") == "probe"
             # The bias of a new head is zero.
             is_new = self.head.trainable and is_probed and not np.any(self.head.bias)
             if is_new and rows.targets:
-                weighted = rows
-                if class_weight:
-                    weights = np.array([*class_weight.values()], np.float32)
-                    weights = weights[rows.targets["label"]]
-                    weighted = dataclasses.replace(rows, weights=weights)
-                frozen.start_head(self, self._task, weighted, batch_size=64)
+                frozen.start_head(self, self._task, rows, batch_size=64)
             size = min(checked_batch_size(batch_size), max(len(rows), 1))
             if shuffle and len(rows) and rows.targets:
                 lengths = rows.lengths
@@ -405,7 +376,7 @@ class TextModel(TextInputs, TaskModel):
                 dataset = self._dataset_of(rows, batch_size)
         if validation_data is not None:
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
-            size = None if is_batched(values[0]) else validation_size
+            size = None if is_batched(values[0]) else batch_size
             validation_data = self.preprocess(*values, size)
             check_labeled(validation_data, "validation_data")
             if isinstance(values[0], Iterator) and not validation_steps:
@@ -423,20 +394,18 @@ class TextModel(TextInputs, TaskModel):
             # Not `iterations`, which counts accumulated gradients as one step.
             schedule.start(int(optimizer._iterations.numpy()), total)
         try:
-            with self._own_errors():
-                return super().fit(
-                    dataset,
-                    epochs=epochs,
-                    verbose=verbose,
-                    callbacks=callbacks,
-                    validation_data=validation_data,
-                    shuffle=False,
-                    class_weight=class_weight,
-                    initial_epoch=initial_epoch,
-                    steps_per_epoch=steps_per_epoch,
-                    validation_steps=validation_steps,
-                    validation_freq=validation_freq,
-                )
+            return super().fit(
+                dataset,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_data=validation_data,
+                shuffle=False,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_freq=validation_freq,
+            )
         finally:
             if schedule:
                 schedule.stop()
@@ -479,15 +448,14 @@ class TextModel(TextInputs, TaskModel):
             return self._task.score(answers, examples)
         x = self.preprocess(x, y, sample_weight, batch_size)
         check_labeled(x, "evaluate")
-        with self._own_errors():
-            return super().evaluate(
-                x,
-                verbose=verbose,
-                steps=steps,
-                callbacks=callbacks,
-                return_dict=return_dict,
-                **kwargs,
-            )
+        return super().evaluate(
+            x,
+            verbose=verbose,
+            steps=steps,
+            callbacks=callbacks,
+            return_dict=return_dict,
+            **kwargs,
+        )
 
     def _outputs(self, rows: Rows, batch_size: int | None) -> list[Any]:
         """Returns the outputs of the head by feature row."""
@@ -583,14 +551,6 @@ class TextModel(TextInputs, TaskModel):
                 "or int8."
             )
         return write(self, self._task, path, precision or "float32")
-
-
-def _is_text(value: Any) -> bool:
-    """Returns True for strings, tables and datasets."""
-    if not hasattr(value, "dtype"):
-        return not isinstance(value, int | float | None)
-    kind = getattr(value.dtype, "kind", "")
-    return kind in ("U", "S", "O") or "str" in str(value.dtype)
 
 
 def _takes_probabilities(value: Any) -> bool:

@@ -3,7 +3,6 @@
 Letters: N texts, R rows, S sequence, C labels.
 """
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -130,30 +129,10 @@ class TextInputs(SentenceEncoder):
             lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
             self._batch(rows, np.arange(min(len(rows), 1))),
         )
-
-        def guarded() -> Iterator[Any]:
-            try:
-                yield from batches()
-            except Exception as error:
-                # TensorFlow replaces the exception by a long text.
-                self._error = error
-                raise
-
-        data = tf.data.Dataset.from_generator(guarded, output_signature=specs)
+        data = tf.data.Dataset.from_generator(batches, output_signature=specs)
         if count is not None:
             data = data.apply(tf.data.experimental.assert_cardinality(count))
         return data.prefetch(2)
-
-    @contextlib.contextmanager
-    def _own_errors(self) -> Iterator[None]:
-        """Raises the error of a generator of batches instead of TensorFlow's."""
-        self._error = None
-        try:
-            yield
-        except (tf.errors.OpError, StopIteration):
-            if self._error is None:
-                raise
-            raise self._error from None
 
     def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
         columns = self._columns(x)
@@ -208,23 +187,6 @@ class TextInputs(SentenceEncoder):
             length = min(-(-length // step) * step, self.max_seq_length)
         return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
 
-    def _weights_of_classes(self, given: Mapping[Any, float]) -> dict[int, float]:
-        """Returns Keras's ``class_weight``, with the indices of labels as keys."""
-        if self._task.kind != "classification" or not isinstance(given, Mapping):
-            raise UserError(
-                f"class_weight is {given!r:.100}; give a dictionary of weights by "
-                f"label, of a classification (not of {self._task.kind})."
-            )
-        weights = np.ones([len(self.labels)], np.float32)
-        for label, weight in given.items():
-            try:
-                weights[self._lookup.index(label, 0)] = weight
-            except ValueError as error:
-                raise UserError(f"class_weight: {error}") from error
-        if not np.all(np.isfinite(weights)):
-            raise UserError("class_weight must have a finite number for each label.")
-        return dict(enumerate(weights.tolist()))
-
     def _columns(self, texts: Any) -> Columns:
         """Returns the texts, of all batches, by name."""
         names, words = self.text_names, self.reads_words
@@ -232,19 +194,6 @@ class TextInputs(SentenceEncoder):
             return columns_of(texts, names, words=words)
         batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
         return {name: [t for b in batches for t in b[name]] for name in names}
-
-
-def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
-    """Splits off a share of the texts, the last ones."""
-    texts = np.unique(rows.example)
-    cut = int(len(texts) * (1 - share))
-    if not 0 < cut < len(texts):
-        raise UserError(
-            f"validation_split={share} of {len(texts)} texts leaves a part empty."
-        )
-    is_held_out = rows.example >= texts[cut]
-    train, held_out = map(np.flatnonzero, (~is_held_out, is_held_out))
-    return rows.take(train), rows.take(held_out)
 
 
 def check_labeled(dataset: tf.data.Dataset, method: str) -> None:

@@ -190,7 +190,7 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
 def test_a_model_is_called_with_token_ids(models, name):
     for form in FORMS.keys() - {"numbers", "token_ids"}:
         x, _ = FORMS[form](*DATA[name], False)
-        with pytest.raises(ValueError, match="token ids"):
+        with pytest.raises(ValueError, match=r"token ids|input_ids is missing"):
             models[name](x)
 
 
@@ -257,7 +257,6 @@ def test_a_tuple_of_one_row_is_a_row(models):
         ("TokenClassifier", ["a b", ""], [["O", "O"], []], "Row 1 has no words"),
         ("TokenClassifier", ["a b"], [None], "Row 0 has no tags"),
         ("TokenClassifier", [["a b"]], [["O"]], "'a b' is not a single word"),
-        ("QuestionAnswering", AB, {"answer": ["b"], "start": [0.5]}, "Row 0"),
         ("QuestionAnswering", AB, {"answer": ["b"], "start": ["x"]}, "Row 0"),
         ("QuestionAnswering", AB, {"text": ["b"]}, "needs answer, but answer is"),
         ("QuestionAnswering", AB, [None], "row 0"),
@@ -273,13 +272,9 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"validation_split": 0.9}, "validation_split=0.9 of 4 texts"),
         ({"validation_data": ["a"]}, "must be a list of values"),
         ({"validation_data": (WORDS,)}, "validation_data needs labels"),
         ({"batch_size": 0}, "batch_size must be a positive integer"),
-        ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
-        ({"class_weight": {"pos": None}}, "class_weight must have a finite number"),
-        ({"class_weight": "balanced"}, "class_weight is 'balanced'; give a dictionary"),
         ({"sample_weight": ["x"] * 4}, "sample_weight must be one finite number"),
         ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),
         ({"sample_weight": [1, 2, float("nan"), 1]}, "sample_weight must be"),
@@ -540,22 +535,18 @@ def test_arguments_of_keras_work(models, starts):
     history = model.fit(endless(), steps_per_epoch=3, epochs=2, verbose=0)
     assert int(model.optimizer.iterations.numpy()) == 6
     assert len(history.history["loss"]) == 2
-    held = model.fit(np.array(WORDS), LABELS, 1, 1, 0, validation_split=0.25).history
-    assert {"val_loss", "val_accuracy"} <= held.keys()
     given = model.fit(WORDS, LABELS, None, verbose=0, validation_data=[WORDS, LABELS])
     assert "val_loss" in given.history
     once = iter([(WORDS, LABELS)])
     given = model.fit(WORDS, LABELS, epochs=2, verbose=0, validation_data=once)
     assert len(given.history["val_loss"]) == 2
     restart(model, start)
-    weights = [2.0, 1, 1, 2]
-    heavy = model.evaluate(WORDS, LABELS, verbose=0, sample_weight=weights)
-    for x, y in ((WORDS, LABELS), (model.preprocess(WORDS, LABELS), None)):
-        restart(model, start)
-        # Keras also accepts a single callback.
-        one = keras.callbacks.History()
-        history = model.fit(x, y, verbose=0, class_weight={"pos": 2.0}, callbacks=one)
-        close(history.history["loss"][0], heavy[0])
+    heavy = model.evaluate(WORDS, LABELS, verbose=0, sample_weight=[2.0, 1, 1, 2])
+    weighted = model.preprocess(WORDS, LABELS, [2.0, 1, 1, 2])
+    # Keras also accepts a single callback.
+    one = keras.callbacks.History()
+    history = model.fit(weighted, verbose=0, callbacks=one).history
+    close(history["loss"][0], heavy[0])
     assert 0 <= model.evaluate(WORDS, LABELS, 2, 0)[1] <= 100
     cached = model.preprocess(WORDS, LABELS).cache()
     close(model.evaluate(cached, verbose=0), model.evaluate(WORDS, LABELS, verbose=0))

@@ -272,7 +272,7 @@ def test_a_probe_is_the_first_head(preset, tmp_path):
     # Equal texts, so that the head learns the shares of the labels.
     tags = ["O", "O", "O", "B-X"]
     for name, labels, weights, share in (
-        ("TextClassifier", LABELS, {"class_weight": {"neg": 3.0}}, 0.75),
+        ("TextClassifier", LABELS, {"sample_weight": [1, 3, 3, 1]}, 0.75),
         ("TokenClassifier", tags, {"sample_weight": [1, 1, 1, 9]}, 0.25),
     ):
         model = make(name, preset, **options)
