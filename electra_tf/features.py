@@ -66,8 +66,8 @@ def encoder_inputs(
     if "input_ids" not in renamed:
         raise UserError(f"input_ids is missing; the inputs are {', '.join(inputs)}.")
     ids = renamed["input_ids"]
-    shape = getattr(ids, "shape", type(ids))
-    if not hasattr(ids, "dtype") or len(shape) != 2:
+    dtype, shape = getattr(ids, "dtype", tf.string), getattr(ids, "shape", ())
+    if len(shape) != 2 or dtype == tf.string:
         raise UserError(
             f"input_ids must be token ids of shape [batch, length], got {shape}."
         )

@@ -38,7 +38,6 @@ from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import glue, saved
-from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import (
     Outputs,
     TrainingOrder,
@@ -299,6 +298,16 @@ class TextModel(TextInputs, TaskModel):
         """Label names in the order of the outputs; empty if the task has no labels."""
         return tuple(self.task.get("labels") or ())
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model on token ids; raises ValueError for texts."""
+        inputs = keras.tree.flatten(args[0] if args else kwargs.get("inputs"))
+        if not all(value is None or hasattr(value, "dtype") for value in inputs):
+            raise UserError(
+                "The model is called on token ids: use predict for answers, or "
+                "model(model.preprocessor(texts)) for logits."
+            )
+        return super().__call__(*args, **kwargs)
+
     def _assert_compile_called(self, method_name: str | None = None) -> None:
         """Also raises ValueError for a loss or metric of probabilities."""
         super()._assert_compile_called(method_name)
@@ -348,11 +357,11 @@ class TextModel(TextInputs, TaskModel):
         With ``head_init="probe"``, the first call replaces the head of a new model,
         which has a bias of zeros, unless it is frozen.
         """
+        self._assert_compile_called("fit")
         # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.
         self._initial_epoch = None
         if is_batched(x):
-            labels = y, sample_weight
-            dataset = self._batches_of(x, *labels, batch_size, shuffle=shuffle)
+            dataset = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
         else:
             rows = self._rows(x, y, sample_weight)
             is_probed = self.task.get("recipe", {}).get("head_init") == "probe"
@@ -364,12 +373,12 @@ class TextModel(TextInputs, TaskModel):
             if shuffle and len(rows) and rows.targets:
                 lengths = rows.lengths
                 buckets = bucket_lengths(lengths, self.max_seq_length)
-                order = TrainingOrder(lengths, size, buckets, updates=self._updates)
+                updates = int(self.optimizer.iterations.numpy())
+                order = TrainingOrder(lengths, size, buckets, updates)
                 # Whole executions: Keras would take missing steps from the next epoch.
-                executions = -(-order.steps_per_pass // self.steps_per_execution)
-                steps_per_epoch = (
-                    steps_per_epoch or executions * self.steps_per_execution
-                )
+                at_once = self.steps_per_execution
+                whole = -(-order.steps_per_pass // at_once) * at_once
+                steps_per_epoch = steps_per_epoch or whole
                 steps = steps_per_epoch * max(epochs - initial_epoch, 0)
                 dataset = training_dataset(rows, order, seed=self.seed, steps=steps)
             else:
@@ -443,7 +452,7 @@ class TextModel(TextInputs, TaskModel):
             given = {name: value for name, value in kwargs.items() if value}
             examples = self._read(Path(x), {**self.task.get("columns", {}), **given})
             rows = self._rows_of(examples, training=False)
-            outputs = self._outputs(rows, batch_size)
+            outputs = Outputs(self, checked_batch_size(batch_size))(rows)
             answers = self._task.decode(outputs, rows, examples)
             return self._task.score(answers, examples)
         x = self.preprocess(x, y, sample_weight, batch_size)
@@ -456,10 +465,6 @@ class TextModel(TextInputs, TaskModel):
             return_dict=return_dict,
             **kwargs,
         )
-
-    def _outputs(self, rows: Rows, batch_size: int | None) -> list[Any]:
-        """Returns the outputs of the head by feature row."""
-        return Outputs(self, checked_batch_size(batch_size))(rows)
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> Sequence[Any]:
         """Reads the examples of a file as ``electra-tf finetune`` does."""

@@ -53,6 +53,8 @@ class TextInputs(SentenceEncoder):
         y: Any = None,
         sample_weight: Any = None,
         batch_size: int | None = None,
+        *,
+        shuffle: bool = False,
     ) -> tf.data.Dataset:
         """Returns a dataset of batches: inputs, or (inputs, targets[, weights]).
 
@@ -60,23 +62,12 @@ class TextInputs(SentenceEncoder):
         columns. If the model reads several texts, rows of a list are tuples or
         dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
         or generator of batches with labels. Preprocessed datasets are passed through.
+        ``shuffle`` only changes the order of the batches of a ``PyDataset``.
 
         Raises ValueError if texts or labels are invalid, or the dataset is not batched.
         """
-        if is_batched(x):
-            return self._batches_of(x, y, sample_weight, batch_size)
-        return self._dataset_of(self._rows(x, y, sample_weight), batch_size)
-
-    def _batches_of(
-        self,
-        x: Any,
-        y: Any,
-        sample_weight: Any,
-        batch_size: int | None,
-        *,
-        shuffle: bool = False,
-    ) -> tf.data.Dataset:
-        """Preprocesses batches; ``shuffle`` changes the order of a ``PyDataset``."""
+        if not is_batched(x):
+            return self._dataset_of(self._rows(x, y, sample_weight), batch_size)
         if y is not None or sample_weight is not None or batch_size is not None:
             raise UserError(
                 "Batches have labels and weights: leave out y, sample_weight and "
@@ -96,7 +87,7 @@ class TextInputs(SentenceEncoder):
             for element in elements(x, shuffle=shuffle):
                 rows = self._rows(*element)
                 if len(rows):
-                    yield self._batch(rows)
+                    yield self._batch(rows, np.arange(len(rows)))
 
         # Batches of questions without usable answers are skipped.
         is_exact = self._task.kind != "question_answering"
@@ -115,11 +106,6 @@ class TextInputs(SentenceEncoder):
                 yield self._batch(rows, part)
 
         return self._dataset(batches, rows, len(parts))
-
-    @property
-    def _updates(self) -> int:
-        """Number of updates since the model was compiled."""
-        return 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
 
     def _dataset(
         self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
@@ -177,9 +163,8 @@ class TextInputs(SentenceEncoder):
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
         raise NotImplementedError
 
-    def _batch(self, rows: Rows, chosen: np.ndarray | None = None) -> Any:
-        """Returns the inputs, targets and weights of the chosen rows (default: all)."""
-        chosen = np.arange(len(rows)) if chosen is None else chosen
+    def _batch(self, rows: Rows, chosen: np.ndarray) -> Any:
+        """Returns the inputs, targets and weights of the chosen rows."""
         length = int(rows.lengths[chosen].max(initial=1))
         if rows.targets:
             # Four lengths only: the training step compiles once per length.

@@ -169,9 +169,7 @@ class PretrainedModel(SentenceEncoder):
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self._traces: dict[tuple, Any] = {}
-        self._detector = None
-        if detector is not None:
-            self._detector = Traced(lambda inputs: tf.sigmoid(detector(inputs)))
+        self._detector = detector
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the probability that each token was replaced, for each text.
@@ -185,7 +183,10 @@ class PretrainedModel(SentenceEncoder):
                 "texts until it is fine-tuned (TextClassifier.from_preset)."
             )
         rows = self.packed(self._columns(texts))
-        probabilities = Outputs(self._detector, checked_batch_size(batch_size))(rows)
+        detect = self.traced(
+            lambda: Traced(lambda inputs: tf.sigmoid(self._detector(inputs)))
+        )
+        probabilities = Outputs(detect, checked_batch_size(batch_size))(rows)
         answers, names = [], self.tokenizer.vocabulary.tokens
         for ids, values in zip(rows.inputs["input_ids"], probabilities, strict=True):
             tokens = [names[token] for token in ids]

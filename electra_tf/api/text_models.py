@@ -17,6 +17,7 @@ from electra_tf.api.base import TextModel, restoring
 from electra_tf.api.labels import label_names
 from electra_tf.api.texts import (
     Columns,
+    checked_batch_size,
     columns_of,
     is_missing,
     named,
@@ -25,6 +26,7 @@ from electra_tf.api.texts import (
 )
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, Rows, check_choice
+from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence, split_words
 from electra_tf.tasks.squad import Question
 
@@ -244,7 +246,8 @@ class TokenClassifier(TextModel):
         rows = self._featurize(columns, None)
         counts = [len(split_words(text)) for text in columns["text"]]
         answers = [np.full([n, len(self.labels)], np.nan, np.float32) for n in counts]
-        for row, logits in enumerate(self._outputs(rows, batch_size)):
+        outputs = Outputs(self, checked_batch_size(batch_size))(rows)
+        for row, logits in enumerate(outputs):
             word = rows.notes["word"][row]
             at = np.flatnonzero(word >= 0)
             answers[rows.example[row]][word[at]] = tf.nn.softmax(logits[at]).numpy()

@@ -260,16 +260,15 @@ def export_litert(
         # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
     module = NumbersModule(_in_float32(model, precision), task)
-    with tempfile.TemporaryDirectory() as folder:
-        signature = module.function().get_concrete_function()
-        tf.saved_model.save(module, folder, signatures=signature)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        if precision == "int8":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        try:
-            content = converter.convert()
-        except Exception as error:  # A private error class.
-            raise _cannot("LiteRT", "--export_litert", error) from error
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [module.function().get_concrete_function()], module
+    )
+    if precision == "int8":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    try:
+        content = converter.convert()
+    except Exception as error:  # A private error class.
+        raise _cannot("LiteRT", "--export_litert", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
     return _checked(
         module, lambda inputs: runner(**inputs), content, path, precision, accept
