@@ -503,7 +503,7 @@ class TextModel(TextInputs, TaskModel):
         Multi-label predictions have the predicted ``labels``. ``verbose="auto"`` shows
         no progress.
         """
-        predictor = self.traced(
+        predictor = self._traced(
             lambda: Predictor(
                 export.ServingModule(
                     self, self._task, self.tokenizer, self.max_seq_length

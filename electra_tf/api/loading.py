@@ -182,8 +182,8 @@ class PretrainedModel(SentenceEncoder):
                 "The model has no replaced-token discriminator: it can only encode "
                 "texts until it is fine-tuned (TextClassifier.from_preset)."
             )
-        rows = self.packed(self._columns(texts))
-        detect = self.traced(
+        rows = self._packed(self._columns(texts))
+        detect = self._traced(
             lambda: Traced(lambda inputs: tf.sigmoid(self._detector(inputs)))
         )
         probabilities = Outputs(detect, checked_batch_size(batch_size))(rows)

@@ -247,10 +247,10 @@ class SentenceEncoder:
         columns = self._columns_to_encode(texts)
         if not any(columns.values()):
             return np.zeros([0, self.encoder.hidden_size], np.float32)
-        pool = self.traced(lambda: self._pool(pooling, layer), pooling, layer)
-        return np.stack(Outputs(pool, batch_size)(self.packed(columns)))
+        pool = self._traced(lambda: self._pool(pooling, layer), pooling, layer)
+        return np.stack(Outputs(pool, batch_size)(self._packed(columns)))
 
-    def packed(self, columns: Columns) -> Rows:
+    def _packed(self, columns: Columns) -> Rows:
         """Tokenizes texts or pairs, truncated to ``max_seq_length`` tokens."""
         texts, vocabulary = list(columns.values()), self.tokenizer.vocabulary
         inputs, numbers = encode_texts(self.tokenizer, texts, self.max_seq_length)
@@ -284,7 +284,7 @@ class SentenceEncoder:
 
         return Traced(infer)
 
-    def traced(self, build: Callable[[], Any], *key: Any) -> Any:
+    def _traced(self, build: Callable[[], Any], *key: Any) -> Any:
         """Returns ``build()``, called once for each ``key`` and kind of weights.
 
         A trace keeps its weights, without new factors of LoRA or new int8 kernels.
