@@ -57,9 +57,10 @@ def encoder_inputs(
     if "input_ids" not in renamed:
         raise UserError(f"input_ids is missing; the inputs are {', '.join(inputs)}.")
     ids = renamed["input_ids"]
-    if len(ids.shape) != 2:
+    dtype, shape = getattr(ids, "dtype", tf.string), getattr(ids, "shape", ())
+    if len(shape) != 2 or dtype == tf.string:
         raise UserError(
-            f"input_ids must be [batch, length], got the shape {ids.shape}."
+            f"input_ids must be token ids of shape [batch, length], got {shape}."
         )
     shape = ids.shape[:2]
     if None in tuple(shape):

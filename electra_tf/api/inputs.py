@@ -3,7 +3,6 @@
 Letters: N texts, R rows, S sequence, C labels.
 """
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from electra_tf.api.texts import (
     Columns,
+    SentenceEncoder,
     batch_count,
     checked_batch_size,
     column_of,
@@ -23,44 +23,29 @@ from electra_tf.api.texts import (
     first_element,
     is_batched,
 )
-from electra_tf.data.tokenizer import WordPiece, string_tensor
+from electra_tf.data.tokenizer import string_tensor
 from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
-from electra_tf.tasks.base import Rows, Task
+from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import make_batch
 
 
-class Preprocessor:
-    """Tokenizes and packs texts into the inputs of a task model."""
+class TextInputs(SentenceEncoder):
+    """Part of ``TextModel`` that makes batches of texts, labels and weights."""
 
-    def __init__(self, task: Task, tokenizer: WordPiece, max_seq_length: int):
-        self.task = task
-        self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
-        self.text_names = tuple(task.text_names)
-        # Whether a text may be a list of words.
-        self.reads_words = task.kind == "tagging"
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Names of the model's text inputs."""
+        return tuple(self._task.text_names)
 
-    def __call__(self, texts: Any) -> dict[str, tf.Tensor]:
+    def preprocessor(self, texts: Any) -> dict[str, tf.Tensor]:
         """Returns input_ids, input_mask and segment_ids, int32 [R, S]."""
-        columns = self.columns(texts).items()
+        columns = self._columns(texts).items()
         tensors = {name: string_tensor(column) for name, column in columns}
-        inputs = self.task.serving_inputs(
+        inputs = self._task.serving_inputs(
             self.tokenizer, self.max_seq_length, **tensors
         )
         return {name: inputs[name] for name in ENCODER_INPUTS}
-
-    def columns(self, texts: Any) -> Columns:
-        return columns_of(texts, self.text_names, words=self.reads_words)
-
-    def rows(self, examples: Sequence[Any], *, training: bool) -> Rows:
-        return self.task.featurize(
-            examples, self.tokenizer, self.max_seq_length, training=training
-        )
-
-
-class TextInputs:
-    """Part of ``TextModel`` that makes batches of texts, labels and weights."""
 
     def preprocess(
         self,
@@ -77,12 +62,12 @@ class TextInputs:
         columns. If the model reads several texts, rows of a list are tuples or
         dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
         or generator of batches with labels. Preprocessed datasets are passed through.
+        ``shuffle`` only changes the order of the batches of a ``PyDataset``.
 
         Raises ValueError if texts or labels are invalid, or the dataset is not batched.
         """
         if not is_batched(x):
-            rows = self._rows(x, y, sample_weight)
-            return self._dataset_of(rows, batch_size, shuffle=shuffle)
+            return self._dataset_of(self._rows(x, y, sample_weight), batch_size)
         if y is not None or sample_weight is not None or batch_size is not None:
             raise UserError(
                 "Batches have labels and weights: leave out y, sample_weight and "
@@ -95,46 +80,32 @@ class TextInputs:
         first = first_element(x)
         if first is None:
             raise UserError("The dataset has no texts.")
-        lacks = [part is None for part in first]
         if isinstance(x, Iterator):
             x = itertools.chain([first], x)
 
         def batches() -> Iterator[Any]:
             for element in elements(x, shuffle=shuffle):
-                if [part is None for part in element] != lacks:
-                    raise UserError(
-                        "Some batches have labels or sample weights, and others not."
-                    )
                 rows = self._rows(*element)
                 if len(rows):
-                    yield self._batch(rows)
+                    yield self._batch(rows, np.arange(len(rows)))
 
         # Batches of questions without usable answers are skipped.
         is_exact = self._task.kind != "question_answering"
         count = batch_count(x) if is_exact else None
         return self._dataset(batches, self._rows(*first), count)
 
-    def _dataset_of(
-        self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
-    ) -> tf.data.Dataset:
+    def _dataset_of(self, rows: Rows, batch_size: int | None) -> tf.data.Dataset:
+        """Returns batches in the order of the rows."""
         size = checked_batch_size(batch_size)
         if not len(rows):
             raise UserError("No text can be trained on: every answer lacks tokens.")
-        random = np.random.default_rng([self.seed, self._updates])
+        parts = np.split(np.arange(len(rows)), range(size, len(rows), size))
 
         def batches() -> Iterator[Any]:
-            order = np.arange(len(rows))
-            if shuffle:
-                random.shuffle(order)
-            for start in range(0, len(order), size):
-                yield self._batch(rows, order[start : start + size])
+            for part in parts:
+                yield self._batch(rows, part)
 
-        return self._dataset(batches, rows, -(-len(rows) // size))
-
-    @property
-    def _updates(self) -> int:
-        """Number of updates since the model was compiled."""
-        return 0 if self.optimizer is None else int(self.optimizer.iterations.numpy())
+        return self._dataset(batches, rows, len(parts))
 
     def _dataset(
         self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
@@ -144,33 +115,13 @@ class TextInputs:
             lambda array: tf.TensorSpec([None] * array.ndim, array.dtype),
             self._batch(rows, np.arange(min(len(rows), 1))),
         )
-
-        def guarded() -> Iterator[Any]:
-            try:
-                yield from batches()
-            except Exception as error:
-                # TensorFlow replaces the exception by a long text.
-                self._error = error
-                raise
-
-        data = tf.data.Dataset.from_generator(guarded, output_signature=specs)
+        data = tf.data.Dataset.from_generator(batches, output_signature=specs)
         if count is not None:
             data = data.apply(tf.data.experimental.assert_cardinality(count))
         return data.prefetch(2)
 
-    @contextlib.contextmanager
-    def _own_errors(self) -> Iterator[None]:
-        """Raises the error of a generator of batches instead of TensorFlow's."""
-        self._error = None
-        try:
-            yield
-        except (tf.errors.OpError, StopIteration):
-            if self._error is None:
-                raise
-            raise self._error from None
-
     def _rows(self, x: Any, y: Any, sample_weight: Any) -> Rows:
-        columns = self.preprocessor.columns(x)
+        columns = self._columns(x)
         size = len(columns[self.text_names[0]])
         if not size:
             raise UserError("There are no texts.")
@@ -201,15 +152,19 @@ class TextInputs:
             weights = dataclasses.replace(own, values=values)
         return dataclasses.replace(rows, weights=weights)
 
+    def _rows_of(self, examples: Sequence[Any], *, training: bool) -> Rows:
+        return self._task.featurize(
+            examples, self.tokenizer, self.max_seq_length, training=training
+        )
+
     def _labels_of(self, y: Any) -> list[Any]:
         return column_of(y, "labels")
 
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
         raise NotImplementedError
 
-    def _batch(self, rows: Rows, chosen: np.ndarray | None = None) -> Any:
-        """Returns the inputs, targets and weights of the chosen rows (default: all)."""
-        chosen = np.arange(len(rows)) if chosen is None else chosen
+    def _batch(self, rows: Rows, chosen: np.ndarray) -> Any:
+        """Returns the inputs, targets and weights of the chosen rows."""
         length = int(rows.lengths[chosen].max(initial=1))
         if rows.targets:
             # Four lengths only: the training step compiles once per length.
@@ -217,70 +172,13 @@ class TextInputs:
             length = min(-(-length // step) * step, self.max_seq_length)
         return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
 
-    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
-        """Returns inputs, targets and weights of texts as one batch."""
-        if isinstance(x, Mapping) and "input_ids" in x:
-            return x, y, sample_weight
-        if is_batched(x):
-            raise UserError("A single batch is needed, not a dataset or a generator.")
-        batch = self._batch(self._rows(x, y, sample_weight))
-        return keras.utils.unpack_x_y_sample_weight(batch)
-
-    def _labeled_batch(self, method: str, *data: Any) -> tuple:
-        batch = self._one_batch(*data)
-        if batch[1] is None:
-            raise UserError(f"{method} needs labels: give y.")
-        return batch
-
-    def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
-        """Returns a function that multiplies the weights of a batch by the class's.
-
-        Unlike Keras, it accepts batches with weights, such as batches of windows.
-        """
-        if self._task.kind != "classification" or not isinstance(class_weight, Mapping):
-            raise UserError(
-                f"class_weight is {class_weight!r:.100}; give a dictionary of weights "
-                f"by label, of a classification (not of {self._task.kind})."
-            )
-        weights = np.ones([len(self.labels)], np.float32)
-        for label, weight in class_weight.items():
-            try:
-                weights[self._lookup.index(label, 0)] = weight
-            except ValueError as error:
-                raise UserError(f"class_weight: {error}") from error
-        if not np.all(np.isfinite(weights)):
-            raise UserError("class_weight must have a finite number for each label.")
-
-        def weigh(x: Any, y: tf.Tensor, sample_weight: Any = None) -> tuple:
-            own = 1.0 if sample_weight is None else sample_weight
-            return x, y, tf.gather(weights, y) * own
-
-        return weigh
-
-    def _columns(self, x: Any, size: int = 1, steps: int | None = None) -> Columns:
-        """Returns the texts of all batches, or of ``steps`` batches of ``size``."""
-        if not is_batched(x):
-            columns = self.preprocessor.columns(x)
-            end = None if steps is None else steps * size
-            return {name: column[:end] for name, column in columns.items()}
-        batches = [
-            self.preprocessor.columns(texts)
-            for texts, *_ in itertools.islice(elements(x), steps)
-        ]
-        return {name: [t for b in batches for t in b[name]] for name in self.text_names}
-
-
-def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
-    """Splits off a share of the texts, the last ones."""
-    texts = np.unique(rows.example)
-    cut = int(len(texts) * (1 - share))
-    if not 0 < cut < len(texts):
-        raise UserError(
-            f"validation_split={share} of {len(texts)} texts leaves a part empty."
-        )
-    is_held_out = rows.example >= texts[cut]
-    train, held_out = map(np.flatnonzero, (~is_held_out, is_held_out))
-    return rows.take(train), rows.take(held_out)
+    def _columns(self, texts: Any) -> Columns:
+        """Returns the texts, of all batches, by name."""
+        names, words = self.text_names, self.reads_words
+        if not is_batched(texts):
+            return columns_of(texts, names, words=words)
+        batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
+        return {name: [t for b in batches for t in b[name]] for name in names}
 
 
 def check_labeled(dataset: tf.data.Dataset, method: str) -> None:

@@ -1,6 +1,5 @@
 """Label names, and lookup of labels by name, number or boolean."""
 
-import contextlib
 import math
 import numbers
 from collections.abc import Sequence, Set
@@ -11,12 +10,11 @@ import numpy as np
 from electra_tf.api.texts import is_missing, plain, text_of
 from electra_tf.errors import UserError, did_you_mean
 
-_BOOLEANS = {"False": False, "True": True}
-_BOOLEANS |= {"FALSE": False, "TRUE": True, "false": False, "true": True}
+_NUMBERS = numbers.Real | np.bool_
 
 
 def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
-    """Returns label names as strings; whole floats are integers, as in tables.
+    """Returns label names as strings.
 
     Raises ValueError, with the name of the ``argument``, for values other than strings,
     numbers and booleans, duplicates and fewer than ``least`` names.
@@ -25,14 +23,9 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
         raise UserError(f"{argument} are missing: list at least {least}.")
     names = []
     for value in plain(values, argument):
-        is_name = isinstance(value, str | bytes | numbers.Real | np.bool_)
-        if is_missing(value) or not is_name:
+        if is_missing(value) or not isinstance(value, str | bytes | _NUMBERS):
             raise UserError(f"{argument} has {value!r:.100}, which is not a name.")
-        if isinstance(value, bytes):
-            value = text_of(value, argument)
-        elif isinstance(value, float | np.floating) and value.is_integer():
-            value = int(value)
-        names.append(str(value))
+        names.append(_name(value))
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{argument} has {twice[0]!r} twice: list each name once.")
     if len(names) < least:
@@ -41,6 +34,23 @@ def label_names(values: Any, argument: str, least: int) -> tuple[str, ...]:
             f"{argument} are {given}; the task needs at least {least} different ones."
         )
     return tuple(names)
+
+
+def _name(value: Any) -> str:
+    """Returns the name of a label; whole floats are integers, as in tables."""
+    if isinstance(value, bytes):
+        return text_of(value, "labels")
+    if isinstance(value, float | np.floating) and value.is_integer():
+        value = int(value)
+    return str(value)
+
+
+def _is_number(name: str) -> bool:
+    # Words such as "nan" and "infinity" are names, not numbers.
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False
 
 
 class LabelLookup:
@@ -52,47 +62,39 @@ class LabelLookup:
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
-        self._by_name = {name: index for index, name in enumerate(self.names)}
-        self._by_number: dict[float, list[int]] = {}
-        self._by_boolean: dict[bool, list[int]] = {}
-        for index, name in enumerate(self.names):
-            if name in _BOOLEANS:
-                self._by_boolean.setdefault(_BOOLEANS[name], []).append(index)
-            # Words such as "nan" and "infinity" are names, not numbers.
-            with contextlib.suppress(ValueError):
-                if math.isfinite(number := float(name)):
-                    self._by_number.setdefault(number, []).append(index)
+        self._indices = {name: index for index, name in enumerate(self.names)}
+        self._has_numbers = any(map(_is_number, self.names))
 
     def index(self, value: Any, row: int) -> int:
         """Returns the index of a label; errors name the ``row``."""
         if is_missing(value):
             raise UserError(f"Row {row} has no label (it is {value!r}).")
-        if isinstance(value, str | bytes):
-            name = text_of(value, "labels")
-            if name not in self._by_name:
-                raise self._unknown(repr(name), row, did_you_mean(name, self.names))
-            return self._by_name[name]
-        if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
-            return self.index(value[0], row)
         if isinstance(value, list | tuple | np.ndarray):
-            raise UserError(
-                f"Row {row}: one label is needed, got {value!r:.100}. Turn one-hot "
-                "rows into positions with numpy.argmax(y, axis=1)."
-            )
-        if isinstance(value, bool | np.bool_) and self._by_boolean:
-            return self._only(self._by_boolean.get(bool(value), []), value, row)
-        if not isinstance(value, numbers.Real | np.bool_):
+            if len(value) != 1:
+                raise UserError(
+                    f"Row {row}: one label is needed, got {value!r:.100}. Turn one-hot "
+                    "rows into positions with numpy.argmax(y, axis=1)."
+                )
+            return self.index(value[0], row)
+        if not isinstance(value, str | bytes | _NUMBERS):
             raise self._unknown(repr(value), row)
-        if self._by_number:
-            return self._only(self._by_number.get(float(value), []), value, row)
-        is_ordered = [*map(_BOOLEANS.get, self.names)] == [False, True]
-        if self._by_boolean and not is_ordered:
+        names = [_name(value)]
+        if isinstance(value, bool | np.bool_):
+            names += [names[0].lower(), names[0].upper(), str(int(value))]
+        for name in names:
+            if name in self._indices:
+                return self._indices[name]
+        if isinstance(value, str | bytes):
+            hint = did_you_mean(names[0], self.names)
+            raise self._unknown(repr(names[0]), row, hint)
+        if self._has_numbers or float(value) not in range(len(self.names)):
+            raise self._unknown(repr(value), row)
+        lower = [name.lower() for name in self.names]
+        if lower != ["false", "true"] and {"false", "true"} & {*lower}:
             raise UserError(
                 f"Row {row}: {value!r} may be a position or a boolean; give the label "
                 f"as one of {', '.join(self.names)}."
             )
-        if float(value) not in range(len(self.names)):
-            raise self._unknown(repr(value), row)
         return int(value)
 
     def several(self, values: Any, row: int) -> np.ndarray:
@@ -100,42 +102,28 @@ class LabelLookup:
         if is_missing(values) or isinstance(values, str | bytes | numbers.Real):
             raise UserError(f"Row {row}: {values!r:.100} is not a list of labels.")
         values = sorted(values) if isinstance(values, Set) else plain(values, "labels")
-        is_numbers = bool(values) and all(
-            isinstance(value, numbers.Real | np.bool_) for value in values
-        )
-        is_labels = not is_numbers or (
-            len(set(values)) == len(values)
-            and all(float(value) in self._by_number for value in values)
-        )
-        is_flags = is_numbers and len(values) == len(self.names)
-        is_flags = is_flags and all(0 <= value <= 1 for value in values)
-        if is_labels and is_flags:
-            raise UserError(
-                f"Row {row}: {values!r:.100} may be labels or a row of 0 and 1; give "
-                "the labels as strings."
-            )
-        if is_flags:
-            return np.array(values, np.float32)
-        if not is_labels:
-            raise UserError(
-                f"Row {row}: {values!r:.100} is neither a list of labels nor "
-                f"{len(self.names)} numbers from 0 to 1, one for each label."
-            )
         target = np.zeros([len(self.names)], np.float32)
+        if values and all(isinstance(value, _NUMBERS) for value in values):
+            is_flags = len(values) == len(target)
+            is_flags = is_flags and all(0 <= value <= 1 for value in values)
+            if is_flags and self._has_numbers:
+                raise UserError(
+                    f"Row {row}: {values!r:.100} may be labels or a row of 0 and 1; "
+                    "give the labels as strings."
+                )
+            if is_flags:
+                return np.array(values, np.float32)
+            if not self._has_numbers:
+                raise UserError(
+                    f"Row {row}: {values!r:.100} is neither a list of labels nor "
+                    f"{len(target)} numbers from 0 to 1, one for each label."
+                )
         target[[self.index(value, row) for value in values]] = 1
         return target
 
-    def _only(self, indices: Sequence[int], value: Any, row: int) -> int:
-        if len(indices) == 1:
-            return indices[0]
-        if not indices:
-            raise self._unknown(repr(value), row)
-        several = ", ".join(repr(self.names[index]) for index in indices)
-        raise UserError(f"Row {row}: {value!r} may be any of {several}; give its name.")
-
     def _unknown(self, value: str, row: int, hint: str = "") -> UserError:
         known = ", ".join(self.names[:20]) + (", ..." if self.names[20:] else "")
-        positions = "" if self._by_number else f", or 0 to {len(self.names) - 1}"
+        positions = "" if self._has_numbers else f", or 0 to {len(self.names) - 1}"
         return UserError(
             f"Row {row}: {value} is not a label.{hint} Give one of {known}{positions}."
         )

@@ -5,27 +5,44 @@ Letters: N texts, D hidden size.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf import cli, files
 from electra_tf.api import presets
-from electra_tf.api.base import COLUMNS, TextModel, class_of, load_text_model
-from electra_tf.api.texts import SentenceVectors, columns_of, sliced
+from electra_tf.api.base import COLUMNS, TextModel
+from electra_tf.api.texts import (
+    SentenceEncoder,
+    Traced,
+    checked_batch_size,
+    columns_of,
+    sliced,
+)
+from electra_tf.config import fields
 from electra_tf.config.commands import EvaluateConfig
-from electra_tf.data.tokenizer import WordPiece, string_tensor
+from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
-from electra_tf.folders.finetuning import MODEL
+from electra_tf.folders import models
+from electra_tf.folders.finetuning import MODEL, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.folders.settings import TASK
+from electra_tf.folders.settings import CONFIG, TASK
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import ReplacedTokenDetector
 from electra_tf.serving.predictor import Answers, Predictor
-from electra_tf.tasks.encoding import encode_tensors
+from electra_tf.tasks import glue
+from electra_tf.tasks.batching import Outputs
+
+# Advice about `.keras` files that cannot be loaded.
+_HINT = (
+    "For the model of a run, give the run's folder, which has the vocabulary. "
+    "Register own losses and metrics (keras.saving), or leave them out with "
+    "keras.saving.load_model(path, compile=False)."
+)
 
 
 def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedModel:
@@ -52,15 +69,19 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     path = Path(source)
     if (path / "saved_model.pb").is_file():
         return ExportedModel(path)
-    has_class = (path / MODEL).is_file() and class_of(
+    has_class = (path / MODEL).is_file() and _class_of(
         files.read_json(path / TASK, {}).get("kind")
     )
     if (path / "saved_model").is_dir() and not has_class:
         return ExportedModel(path)
     if presets.task_class(source):
-        return TextModel.load(source)
-    with presets.folder_of(source) as folder:
-        return load_text_model(folder) or _pretrained(folder, source)
+        return presets.load(path)
+    with presets.folder_of(source) as place:
+        if place.suffix == models.KERAS and place.name != "encoder.keras":
+            return models.load(place, TextModel, _HINT, compile=True)
+        if (place / TASK).is_file():
+            return fine_tuned(place)
+        return _pretrained(place)
 
 
 def evaluate(config: EvaluateConfig) -> None:
@@ -70,27 +91,58 @@ def evaluate(config: EvaluateConfig) -> None:
         raise UserError(
             f"{config.model} holds no fine-tuned Keras model: give the folder of a run."
         )
-    columns = {name: getattr(config, name) or None for name in COLUMNS}
+    columns = {name: getattr(config, name) for name in COLUMNS}
     scores = model.evaluate(config.input, batch_size=config.batch_size, **columns)
     for name, value in scores.items():
         cli.say(f"{name} {value:.2f}")
 
 
-def _pretrained(folder: Path, source: str | os.PathLike) -> PretrainedModel:
+def _class_of(kind: Any) -> type[TextModel] | None:
+    """Returns the imported text model for a kind of task, or None."""
+    classes = TextModel.__subclasses__()
+    return next((each for each in classes if kind in each.kinds), None)
+
+
+def fine_tuned(folder: Path) -> TextModel:
+    """Loads and compiles the model of a fine-tuning run."""
+    if not (folder / MODEL).is_file():
+        raise UserError(f"{folder} holds a fine-tuning run that did not finish.")
+    home = FinetuningFolder(folder)
+    about, network = home.about(), home.load()
+    model_class = _class_of(about["kind"])
+    if model_class is None:
+        raise UserError(
+            f"{folder} holds a task of the kind {about['kind']!r}, which has no Keras "
+            f"class: load {folder / 'saved_model'}."
+        )
+    hints = fields.hints(FinetuneConfig)
+    shape = {"config": (None, {name: (None, hints[name]) for name in COLUMNS})}
+    flags = files.read_json(folder / CONFIG, {}, shape=shape).get("config") or {}
+    # Flags of a GLUE task do not name its columns.
+    names = () if about["task"] in glue.ROWS else COLUMNS
+    columns = {name: flags[name] for name in names if flags.get(name)}
+    tokenizer, task = home.tokenizer(), {**about, "columns": columns}
+    parts = network.encoder, network.head, task, tokenizer, about["max_seq_length"]
+    try:
+        return model_class.of(*parts)
+    except UserError as error:
+        raise UserError(f"{folder / TASK}: {error}") from error
+
+
+def _pretrained(folder: Path) -> PretrainedModel:
     encoder, tokenizer, length = presets.encoder_and_tokenizer(
         folder, dropout=0.0, attention_dropout=0.0
     )
     home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
-    detector, reason = None, f"{source} holds no discriminator"
+    detector = None
     if home.has_model("discriminator"):
-        try:
+        # Electric's discriminator is of another class.
+        with contextlib.suppress(UserError):
             detector = home.load("discriminator", ReplacedTokenDetector)
-        except UserError as error:
-            reason = str(error)
-    return PretrainedModel(encoder, tokenizer, length, detector, reason)
+    return PretrainedModel(encoder, tokenizer, length, detector)
 
 
-class PretrainedModel:
+class PretrainedModel(SentenceEncoder):
     """An encoder, with its discriminator if the source has one; see ``load``.
 
     Attributes:
@@ -112,33 +164,12 @@ class PretrainedModel:
         tokenizer: WordPiece,
         max_seq_length: int,
         detector: ReplacedTokenDetector | None = None,
-        reason: str = "There is no discriminator",
     ):
         self.encoder = encoder
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
+        self._traces: dict[tuple, Any] = {}
         self._detector = detector
-        self._reason = reason
-        self._vectors = SentenceVectors(encoder, tokenizer, max_seq_length)
-        self._probabilities = tf.function(
-            lambda inputs: tf.sigmoid(detector(inputs)),
-            reduce_retracing=True,
-            autograph=False,
-        )
-
-    def __reduce__(self) -> tuple:
-        arguments = (self.encoder, self.tokenizer, self.max_seq_length)
-        return type(self), (*arguments, self._detector, self._reason)
-
-    def encode(
-        self,
-        texts: Any,
-        pooling: str = "mean",
-        layer: int | None = None,
-        batch_size: int | None = 64,
-    ) -> np.ndarray:
-        """Returns sentence embeddings, float32 [N, D]; see ``SentenceVectors``."""
-        return self._vectors(texts, pooling, layer, batch_size)
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the probability that each token was replaced, for each text.
@@ -148,22 +179,18 @@ class PretrainedModel:
         """
         if self._detector is None:
             raise UserError(
-                f"{self._reason}: the model can only encode texts until it is "
-                "fine-tuned (TextClassifier.from_preset)."
+                "The model has no replaced-token discriminator: it can only encode "
+                "texts until it is fine-tuned (TextClassifier.from_preset)."
             )
+        rows = self._packed(self._columns(texts))
+        detect = self._traced(
+            lambda: Traced(lambda inputs: tf.sigmoid(self._detector(inputs)))
+        )
+        probabilities = Outputs(detect, checked_batch_size(batch_size))(rows)
         answers, names = [], self.tokenizer.vocabulary.tokens
-        for batch in sliced(columns_of(texts, ("text",)), batch_size):
-            strings = string_tensor(batch["text"])
-            inputs = encode_tensors(self.tokenizer, [strings], self.max_seq_length)
-            rows = zip(
-                inputs["input_ids"].numpy(),
-                inputs["input_mask"].numpy().sum(axis=1),
-                self._probabilities(inputs).numpy(),
-                strict=True,
-            )
-            for ids, size, values in rows:
-                tokens = [names[token] for token in ids[:size]]
-                answers.append({"tokens": tokens, "replaced": values[:size].tolist()})
+        for ids, values in zip(rows.inputs["input_ids"], probabilities, strict=True):
+            tokens = [names[token] for token in ids]
+            answers.append({"tokens": tokens, "replaced": values[: len(ids)].tolist()})
         return answers
 
 

@@ -73,7 +73,7 @@ def save(model: TaskModel, tokenizer: WordPiece, folder: Path) -> None:
 
 
 def load(folder: Path) -> Any:
-    """Loads the uncompiled model that ``save`` wrote; ValueError if it is damaged."""
+    """Loads and compiles what ``save`` wrote; raises ValueError if it is damaged."""
     task = files.read_json(folder / TASK)
     try:
         vocabulary = Vocabulary.load(folder / keras_hub.VOCABULARY)
@@ -96,6 +96,7 @@ def load(folder: Path) -> Any:
     except Exception as error:  # Keras raises errors of any type.
         message = reason(error)[:300]
         raise UserError(f"{folder} cannot be loaded as a preset: {message}") from error
+    model.compile_default()
     return model
 
 

@@ -15,9 +15,18 @@ import tensorflow as tf
 
 from electra_tf.api.base import TextModel, restoring
 from electra_tf.api.labels import label_names
-from electra_tf.api.texts import Columns, is_missing, named, plain, text_of
+from electra_tf.api.texts import (
+    Columns,
+    checked_batch_size,
+    columns_of,
+    is_missing,
+    named,
+    plain,
+    text_of,
+)
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, Rows, check_choice
+from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence, split_words
 from electra_tf.tasks.squad import Question
 
@@ -103,23 +112,10 @@ class TextClassifier(TextModel):
         options |= {"pooling": pooling, "head_dropout": head_dropout}
         return cls._new(preset, kind, settings, options, max_seq_length, seed)
 
-    def _labels_of(self, y: Any) -> list[Any]:
-        table = named(y)
-        if self._task.kind == "multilabel" and isinstance(table, Mapping):
-            columns = {str(name): column for name, column in table.items()}
-            if sorted(columns) != sorted(self.labels):
-                raise UserError(
-                    f"The columns of y are {', '.join(columns)}, not the labels "
-                    f"{', '.join(self.labels)}."
-                )
-            values = [plain(columns[name], name) for name in self.labels]
-            return list(zip(*values, strict=True))
-        return super()._labels_of(y)
-
     def _featurize(self, columns: Columns, labels: list[Any] | None) -> Rows:
         texts = zip(*columns.values(), strict=True)
         examples = [Example(str(number), row) for number, row in enumerate(texts)]
-        rows = self.preprocessor.rows(examples, training=labels is not None)
+        rows = self._rows_of(examples, training=labels is not None)
         if labels is None:
             return rows
         targets = self._targets(labels)[rows.example]
@@ -133,26 +129,17 @@ class TextClassifier(TextModel):
         if self._task.kind == "classification":
             indices = [self._lookup.index(value, n) for n, value in enumerate(labels)]
             return np.array(indices, np.int32)
-        low, high = self._task.label_range
-        values = [_number(value, n) for n, value in enumerate(labels)]
-        for row, value in enumerate(values):
-            if not low <= value <= high:
-                where = f"Row {row}: the label {value:g}"
-                raise UserError(
-                    f"{where} is outside of label_range ({low:g}, {high:g})."
-                )
+        limits = self._task.label_range
+        values = [_number(value, n, *limits) for n, value in enumerate(labels)]
         return self._task.targets([Example("", (), value) for value in values])
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> np.ndarray:
         """Returns the probability of each label, float32 [N, C]."""
         if self._task.kind == "regression":
             raise UserError("A regression has no probabilities of labels.")
-        columns = self._columns(x)
-        texts = columns[self.text_names[0]]
-        if not texts:
-            return np.zeros([0, len(self.labels)], np.float32)
-        rows = self._featurize(columns, None)
-        return self._task.decode(self._outputs(rows, batch_size), rows, texts)
+        answers = self.predict(x, batch_size)
+        shares = [[*answer["probabilities"].values()] for answer in answers]
+        return np.array(shares, np.float32).reshape(-1, len(self.labels))
 
 
 def _label_range(given: Any) -> tuple[float, float]:
@@ -168,7 +155,7 @@ def _label_range(given: Any) -> tuple[float, float]:
     return low, high
 
 
-def _number(value: Any, row: int) -> float:
+def _number(value: Any, row: int, low: float, high: float) -> float:
     if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
         (value,) = value
     try:
@@ -176,8 +163,11 @@ def _number(value: Any, row: int) -> float:
         number = float("nan") if "_" in str(value) else float(value)
     except (TypeError, ValueError):
         number = float("nan")
-    if not np.isfinite(number):
-        raise UserError(f"Row {row}: the label {value!r:.100} is not a finite number.")
+    if not low <= number <= high:
+        raise UserError(
+            f"Row {row}: the label {value!r:.100} is not a number from {low:g} to "
+            f"{high:g} (label_range)."
+        )
     return number
 
 
@@ -232,7 +222,7 @@ class TokenClassifier(TextModel):
             if labels is not None:
                 tags = self._tags(labels[number], len(words), number, text)
             sentences.append(Sentence(str(number), words, tags))
-        return self.preprocessor.rows(sentences, training=labels is not None)
+        return self._rows_of(sentences, training=labels is not None)
 
     def _tags(self, given: Any, size: int, row: int, text: str) -> tuple[str, ...]:
         if is_missing(given):
@@ -256,7 +246,8 @@ class TokenClassifier(TextModel):
         rows = self._featurize(columns, None)
         counts = [len(split_words(text)) for text in columns["text"]]
         answers = [np.full([n, len(self.labels)], np.nan, np.float32) for n in counts]
-        for row, logits in enumerate(self._outputs(rows, batch_size)):
+        outputs = Outputs(self, checked_batch_size(batch_size))(rows)
+        for row, logits in enumerate(outputs):
             word = rows.notes["word"][row]
             at = np.flatnonzero(word >= 0)
             answers[rows.example[row]][word[at]] = tf.nn.softmax(logits[at]).numpy()
@@ -312,19 +303,10 @@ class QuestionAnswering(TextModel):
 
     def _labels_of(self, y: Any) -> list[tuple[str, Any]]:
         y = named(y)
-        columns = y if isinstance(y, Mapping) else {"answer": y}
-        if "answer" not in columns:
-            names = ", ".join(columns)
-            raise UserError(
-                f"The labels need a column answer; the columns are {names}."
-            )
-        answers = [
-            text_of(value, f"answers (row {row})")
-            for row, value in enumerate(plain(columns["answer"], "answers"))
-        ]
+        answers = columns_of(y, ("answer",))["answer"]
         starts = [None] * len(answers)
-        if "start" in columns:
-            starts = plain(columns["start"], "start")
+        if isinstance(y, Mapping) and "start" in y:
+            starts = plain(y["start"], "start")
         if len(starts) != len(answers):
             raise UserError(f"{len(answers)} answers, but {len(starts)} starts.")
         return list(zip(answers, starts, strict=True))
@@ -337,7 +319,7 @@ class QuestionAnswering(TextModel):
             if labels is not None:
                 answers = self._located(*labels[number], context, number)
             questions.append(Question(str(number), question, context, answers))
-        return self.preprocessor.rows(questions, training=labels is not None)
+        return self._rows_of(questions, training=labels is not None)
 
     def _located(
         self, answer: str, start: Any, context: str, row: int
@@ -351,8 +333,8 @@ class QuestionAnswering(TextModel):
             return ()
         if start is None:
             at = context.find(answer)
-        elif not isinstance(start, numbers.Real) or not float(start).is_integer():
-            raise UserError(f"Row {row}: start is {start!r}, not a whole number.")
+        elif not isinstance(start, numbers.Real):
+            raise UserError(f"Row {row}: start is {start!r}, not a number.")
         else:
             at = int(start)
         if at < 0 or not context.startswith(answer, at):

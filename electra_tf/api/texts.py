@@ -5,8 +5,7 @@ Letters: N texts, D hidden size.
 
 import itertools
 import random
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import keras
@@ -36,28 +35,25 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
     words.
     """
     texts = named(texts)
-    if not isinstance(texts, Mapping | tuple):
-        rows = plain(texts, " and ".join(names))
-        if rows and all(isinstance(row, Mapping) for row in rows):
-            texts = {name: [row.get(name) for row in rows] for name in names}
-        elif rows and not words and all(isinstance(row, tuple | list) for row in rows):
-            for number, row in enumerate(rows):
-                if len(row) != len(rows[0]):
-                    raise UserError(
-                        f"Row {number} has {len(row)} texts, row 0 has {len(rows[0])}."
-                    )
-            texts = tuple(zip(*rows, strict=True))
-        else:
-            texts = ([],) * len(names) if not rows else (rows,)
-    elif isinstance(texts, tuple) and len(names) == 1 and _is_rows(texts, words):
-        texts = (list(texts),)
+    is_single = len(names) == 1 and isinstance(texts, tuple) and _is_rows(texts, words)
     if isinstance(texts, Mapping):
         if missing := [name for name in names if name not in texts]:
             raise UserError(
                 f"The model needs {' and '.join(names)}, but {', '.join(missing)} is "
                 f"missing; the columns are {', '.join(map(str, texts))}."
             )
-        texts = tuple(texts[name] for name in names)
+        texts = [texts[name] for name in names]
+    elif is_single or not isinstance(texts, tuple):
+        rows = plain(texts, " and ".join(names))
+        if not rows:
+            texts = [[] for _ in names]
+        elif all(isinstance(row, Mapping) for row in rows):
+            texts = [[row.get(name) for row in rows] for name in names]
+        elif not words and all(isinstance(row, tuple | list) for row in rows):
+            # Texts that a row lacks become None, which is refused below.
+            texts = list(itertools.zip_longest(*rows))
+        else:
+            texts = [rows]
     if len(texts) != len(names):
         raise UserError(
             f"The model needs {' and '.join(names)}, but got {len(texts)} column(s)."
@@ -202,30 +198,35 @@ def _items(source: keras.utils.PyDataset, shuffle: bool) -> Iterator[Any]:
     source.on_epoch_end()
 
 
-class SentenceVectors:
-    """Sentence embeddings from the hidden states of an encoder.
+class Traced:
+    """A function of the encoder's inputs, as the model that ``Outputs`` runs."""
 
-    Texts are truncated to ``max_seq_length`` tokens, special tokens included.
-    """
+    def __init__(self, infer: Callable[[dict[str, tf.Tensor]], Any]):
+        specs = [tensor_specs(ENCODER_INPUTS)]
+        self.inference = tf.function(infer, input_signature=specs, autograph=False)
 
-    def __init__(self, encoder: TextEncoder, tokenizer: WordPiece, max_seq_length: int):
-        self._encoder = encoder
-        self._tokenizer = tokenizer
-        self._length = max_seq_length
-        self._traced: dict[tuple, types.SimpleNamespace] = {}
 
-    def __call__(
+class SentenceEncoder:
+    """Mixin with ``encode`` for models with an encoder and a tokenizer."""
+
+    encoder: TextEncoder
+    tokenizer: WordPiece
+    max_seq_length: int
+    # Whether a text may be a list of words.
+    reads_words = False
+
+    def encode(
         self,
         texts: Any,
         pooling: str = "mean",
         layer: int | None = None,
         batch_size: int | None = 64,
-        names: Sequence[str] | None = None,
     ) -> np.ndarray:
         """Computes sentence embeddings, float32 [N, D].
 
         Args:
-            texts: strings, or pairs of strings, as in ``columns_of``.
+            texts: strings, pairs of strings, or inputs of the model; truncated to
+                ``max_seq_length`` tokens, special tokens included.
             pooling: "mean" of all tokens, special tokens included, or "cls", the vector
                 of [CLS].
             layer: index of the hidden states: 0 is the input of the first block, k the
@@ -233,10 +234,9 @@ class SentenceVectors:
                 all of them, because the last layer of a discriminator is a poor
                 sentence embedding (docs/python.md).
             batch_size: number of texts per batch; affects the result by rounding only.
-            names: names of the texts. Default: one text, or a pair if rows are tuples.
         """
         check_choice("pooling", pooling, ("mean", "cls"))
-        blocks = self._encoder.num_layers
+        blocks = self.encoder.num_layers
         is_number = isinstance(layer, int | np.integer)
         if layer is not None and not (is_number and -blocks - 1 <= layer <= blocks):
             raise UserError(
@@ -244,26 +244,36 @@ class SentenceVectors:
                 f"from {-blocks - 1} to {blocks}, or None for the average."
             )
         batch_size = checked_batch_size(batch_size)
-        if names is None:
-            is_columns = isinstance(texts, tuple) and not _is_rows(texts, words=False)
-            is_pairs = isinstance(texts, list) and texts and isinstance(texts[0], tuple)
-            names = ("text", "text_pair") if is_columns or is_pairs else ("text",)
-        columns = list(columns_of(texts, names).values())
-        if not columns[0]:
-            return np.zeros([0, self._encoder.hidden_size], np.float32)
-        inputs, numbers = encode_texts(self._tokenizer, columns, self._length)
-        rows = Rows(inputs, {}, numbers, pad_id=self._tokenizer.vocabulary.pad_id)
-        # A trace keeps its weights, without new factors of LoRA or new int8 kernels.
-        key = pooling, layer, self._encoder.lora_rank, modes(self._encoder)
-        if key not in self._traced:
-            self._traced[key] = self._trace(pooling, layer)
-        return np.stack(Outputs(self._traced[key], batch_size)(rows))
+        columns = self._columns_to_encode(texts)
+        if not any(columns.values()):
+            return np.zeros([0, self.encoder.hidden_size], np.float32)
+        pool = self._traced(lambda: self._pool(pooling, layer), pooling, layer)
+        return np.stack(Outputs(pool, batch_size)(self._packed(columns)))
 
-    def _trace(self, pooling: str, layer: int | None) -> types.SimpleNamespace:
-        """Returns the encoder with pooling, as the model that ``Outputs`` runs."""
+    def _packed(self, columns: Columns) -> Rows:
+        """Tokenizes texts or pairs, truncated to ``max_seq_length`` tokens."""
+        texts, vocabulary = list(columns.values()), self.tokenizer.vocabulary
+        inputs, numbers = encode_texts(self.tokenizer, texts, self.max_seq_length)
+        return Rows(inputs, {}, numbers, pad_id=vocabulary.pad_id)
+
+    def _columns(self, texts: Any) -> Columns:
+        return columns_of(texts, ("text",))
+
+    def _columns_to_encode(self, texts: Any) -> Columns:
+        """Returns strings or pairs, which any model encodes, or the model's inputs."""
+        is_list = isinstance(texts, list | tuple) and bool(texts)
+        if is_list and not self.reads_words:
+            if isinstance(texts[0], str):
+                return columns_of(texts, ("text",))
+            if isinstance(texts[0], list | tuple):
+                return columns_of(texts, ("text", "text_pair"))
+        return self._columns(texts)
+
+    def _pool(self, pooling: str, layer: int | None) -> Traced:
+        """Returns the encoder with pooling."""
 
         def infer(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-            states = self._encoder.states(inputs)
+            states = self.encoder.states(inputs)
             chosen = states if layer is None else [states[layer]]
             if pooling == "mean":
                 vectors = [mean_over_tokens(state, inputs) for state in chosen]
@@ -272,6 +282,14 @@ class SentenceVectors:
             vectors = [tf.cast(vector, tf.float32) for vector in vectors]
             return tf.add_n(vectors) / len(vectors)
 
-        specs = ENCODER_INPUTS
-        function = tf.function(infer, input_signature=[specs], autograph=False)
-        return types.SimpleNamespace(inference=function)
+        return Traced(infer)
+
+    def _traced(self, build: Callable[[], Any], *key: Any) -> Any:
+        """Returns ``build()``, called once for each ``key`` and kind of weights.
+
+        A trace keeps its weights, without new factors of LoRA or new int8 kernels.
+        """
+        key = (*key, self.encoder.lora_rank, modes(self.encoder))
+        if key not in self._traces:
+            self._traces[key] = build()
+        return self._traces[key]

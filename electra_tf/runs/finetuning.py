@@ -438,7 +438,7 @@ class FinetuningRun:
         precision = self.config.run.export_precision
         is_int8 = precision == "int8"
         if name == "saved_model":
-            difference = export.export_saved_model(
+            export.export_saved_model(
                 model,
                 task,
                 self.start.tokenizer,
@@ -446,17 +446,14 @@ class FinetuningRun:
                 self.settings["max_seq_length"],
                 "float32" if is_int8 else precision,
             )
+            self.log(f"saved model for serving: {path}")
         else:
             is_onnx = name == "model.onnx"
             write = export.export_onnx if is_onnx else export.export_litert
             accept = functools.partial(self._accept, answers, path, report)
             options = {"precision": "int8", "accept": accept} if is_int8 else {}
             difference = write(model, task, str(path), **options)
-        self.log(
-            f"saved model for serving: {path}"
-            if difference is None
-            else f"{name}: at most {difference:.1g} from the model on a test batch"
-        )
+            self.log(f"{name}: at most {difference:.1g} from the model on a test batch")
 
     def _accept(
         self, answers: Any, path: Path, report: dict[str, Any], run: export.Run

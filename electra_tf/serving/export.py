@@ -22,7 +22,7 @@ from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.layers.quantization import modes
 from electra_tf.serving import onnx_graph
-from electra_tf.tasks.heads import TaskModel, Tensors, fresh_copy
+from electra_tf.tasks.heads import TaskModel, fresh_copy
 
 if TYPE_CHECKING:
     from electra_tf.data.tokenizer import WordPiece
@@ -42,16 +42,13 @@ _ONNX_OPSET = 18
 class ServingModule(tf.Module):
     """A task model with its tokenizer and decoder as one graph.
 
-    Three signatures, for any batch size and length:
+    Two signatures, for any batch size and length:
 
     * ``serving_default``: ``text`` (and ``text_pair`` for pair tasks), string [B].
     * ``ids``: input_ids, input_mask, segment_ids, int32 [B, S].
-    * ``tf_example``: ``examples``, string [B], serialized ``tf.train.Example`` with the
-      features of ``serving_default``; a missing feature is an empty text.
 
-    A SavedModel also has Keras's endpoint ``serve`` for ``TFSMLayer``. It takes a
-    dictionary of the inputs of ``serving_default``, or its only input. The function
-    ``text_order`` returns the input names in the order of the task.
+    The function ``text_order`` of a SavedModel returns the input names in the order of
+    the task.
 
     ``tokenizer`` and ``max_seq_length`` must be the same as in training.
 
@@ -108,33 +105,18 @@ class ServingModule(tf.Module):
         ids = {name: inputs[name] for name in ENCODER_INPUTS}
         return self._get_model().inference(ids)
 
-    def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns predictions for serialized ``tf.train.Example``s, string [B]."""
-        text = tf.io.FixedLenFeature([], tf.string, "")
-        features = dict.fromkeys(self._task.text_names, text)
-        return self.answer(**tf.io.parse_example(examples, features))
-
-    def _text_specs(self) -> dict[str, tf.TensorSpec]:
-        return {n: tf.TensorSpec([None], tf.string, n) for n in self.text_names}
-
     def text_signature(self) -> tf.types.experimental.ConcreteFunction:
         """Returns the traced ``serving_default``."""
-        return _traced(self.answer, **self._text_specs())
+        specs = {name: tf.TensorSpec([None], tf.string) for name in self.text_names}
+        return _traced(self.answer, **specs)
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """Returns the traced signatures; also adds ``serve`` and ``text_order``."""
-        texts, names, specs = self.text_signature(), self.text_names, self._text_specs()
-
-        def serve(inputs: Tensors | tf.Tensor) -> Tensors:
-            return texts(**({names[0]: inputs} if tf.is_tensor(inputs) else inputs))
-
-        self.serve = tf.function(serve, autograph=False)
-        self.serve.get_concrete_function(specs)
-        if len(names) == 1:
-            self.serve.get_concrete_function(specs[names[0]])
+        """Returns the traced signatures; also adds ``text_order``."""
+        names = self.text_names
         self.text_order = tf.function(
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
+<<<<<<< HEAD
         examples = tf.TensorSpec([None], tf.string, "examples")
         ids = ENCODER_INPUTS
         return {
@@ -142,6 +124,10 @@ class ServingModule(tf.Module):
             "ids": _traced(self.serve_ids, **ids),
             "tf_example": _traced(self.serve_examples, examples=examples),
         }
+=======
+        ids = _traced(self.serve_ids, **tensor_specs(ENCODER_INPUTS))
+        return {"serving_default": self.text_signature(), "ids": ids}
+>>>>>>> s3
 
 
 def _traced(
@@ -158,7 +144,7 @@ def export_saved_model(
     path: str,
     max_seq_length: int | None = None,
     precision: str | None = None,
-) -> float | None:
+) -> None:
     """Writes a SavedModel that takes raw strings.
 
     Loading it requires tensorflow and ``import tensorflow_text``, but not this library.
@@ -171,10 +157,6 @@ def export_saved_model(
         max_seq_length: maximum number of tokens per row. Default: the task's.
         precision: dtype policy of the exported encoder, such as "bfloat16", which
             halves the memory. Default: the encoder's own.
-
-    Returns:
-        Largest difference to the model on a test batch, or None if ``precision`` is
-        the encoder's own.
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
@@ -191,20 +173,14 @@ def export_saved_model(
     if others := sorted(others - _SAVED_MODEL):
         names = ", ".join(others[:3])
         raise UserError(f"{path} has {names}, and the export would replace the folder.")
-    length = max_seq_length or task.max_seq_length
-    exported, difference = model, None
     if precision not in (None, model.encoder.dtype_policy.name):
         encoder = fresh_copy(model.encoder, precision)
         encoder.set_weights(model.encoder.get_weights())
-        exported = TaskModel(encoder, model.head)
-        answer = NumbersModule(exported, task).answer
-        difference = NumbersModule(model, task).difference(
-            lambda inputs: {name: x.numpy() for name, x in answer(inputs).items()}
-        )
-    module = ServingModule(exported, task, tokenizer, length)
+        model = TaskModel(encoder, model.head)
+    length = max_seq_length or task.max_seq_length
+    module = ServingModule(model, task, tokenizer, length)
     with files.replacing(path) as part:
         tf.saved_model.save(module, str(part), signatures=module.signatures())
-    return difference
 
 
 class NumbersModule(tf.Module):
@@ -293,19 +269,16 @@ def export_litert(
     except ImportError:
         # TensorFlow's deprecated copy.
         Interpreter = tf.lite.Interpreter
-    _check_precision(precision)
-    model = _in_float32(model)
-    module = NumbersModule(model, task)
-    with tempfile.TemporaryDirectory() as folder:
-        signature = module.function().get_concrete_function()
-        tf.saved_model.save(module, folder, signatures=signature)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        if precision == "int8":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        try:
-            content = converter.convert()
-        except Exception as error:  # A private error class.
-            raise _cannot("LiteRT", "--export_litert", error) from error
+    module = NumbersModule(_in_float32(model, precision), task)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [module.function().get_concrete_function()], module
+    )
+    if precision == "int8":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    try:
+        content = converter.convert()
+    except Exception as error:  # A private error class.
+        raise _cannot("LiteRT", "--export_litert", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
     return _checked(
         module, lambda inputs: runner(**inputs), content, path, precision, accept
@@ -339,14 +312,17 @@ def export_onnx(
         >>> difference < 1e-4
         True
     """
-    _check_precision(precision)
     require_onnx()
-    model = _in_float32(model)
     import onnxruntime
     import tf2onnx
 
+<<<<<<< HEAD
     module = NumbersModule(model, task)
     specs = ENCODER_INPUTS
+=======
+    module = NumbersModule(_in_float32(model, precision), task)
+    specs = tensor_specs(ENCODER_INPUTS)
+>>>>>>> s3
     try:
         converted, _ = tf2onnx.convert.from_function(
             module.function(), input_signature=[specs], opset=_ONNX_OPSET
@@ -393,11 +369,6 @@ def _quantized(model: Any, head: str) -> bytes:
         return path.read_bytes()
 
 
-def _check_precision(precision: str) -> None:
-    if precision not in ("float32", "int8"):
-        raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
-
-
 def _cannot(kind: str, flag: str, error: Exception) -> UserError:
     return UserError(
         f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
@@ -405,8 +376,10 @@ def _cannot(kind: str, flag: str, error: Exception) -> UserError:
     )
 
 
-def _in_float32(model: TaskModel) -> TaskModel:
+def _in_float32(model: TaskModel, precision: str) -> TaskModel:
     """Returns the model, or a copy: the formats lack products of bfloat16."""
+    if precision not in ("float32", "int8"):
+        raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
     if any(modes(model)):
         raise UserError("Export the model before quantize, with precision='int8'.")
     if model.encoder.compute_dtype == "float32":

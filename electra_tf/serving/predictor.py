@@ -49,7 +49,6 @@ class Predictor:
     """
 
     def __init__(self, model: str | os.PathLike | ServingModule):
-        self._model = model
         if isinstance(model, str | os.PathLike):
             # The signature does not keep its variables alive.
             self._loaded, self._serve = _loaded(Path(model))
@@ -58,9 +57,6 @@ class Predictor:
         else:
             self._serve = model.text_signature()
             self.text_names = model.text_names
-
-    def __reduce__(self) -> tuple:
-        return type(self), (self._model,)
 
     def __call__(self, rows: Sequence[dict[str, str]]) -> Answers:
         """Returns the predictions of a batch as plain Python values."""

@@ -1,7 +1,6 @@
 import csv
 import gzip
 import json
-import pickle
 import shutil
 
 import keras
@@ -95,8 +94,8 @@ def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
         pair.evaluate(table, text="text")
     with pytest.raises(ValueError, match="does not take threshold"):
         pair.evaluate(table, threshold=0.9)
-    with pytest.raises(ValueError, match="scores the whole table"):
-        pair.evaluate(table, steps=3)
+    with pytest.raises(ValueError, match="does not take labels"):
+        pair.evaluate(table, ["pos", "neg"])
     reader = make("QuestionAnswering", preset)
     reader.task["columns"] = {"text": ["text"]}
     answer = {"text": "good", "answer_start": 0}
@@ -149,15 +148,6 @@ def test_a_pretrained_model_scores_tokens(pretrained, runs):
         np.testing.assert_allclose(answer["replaced"], expected, atol=1e-5)
 
 
-def test_loaded_models_can_be_pickled(runs, pretrained, exported):
-    lines = texts(runs)[:3]
-    for model in (exported, pretrained):
-        copy = pickle.loads(pickle.dumps(model))
-        assert type(copy) is type(model)
-        assert copy.predict(lines) == model.predict(lines)
-    np.testing.assert_array_equal(copy.encode(lines), pretrained.encode(lines))
-
-
 def test_encoders_have_the_global_policy_if_it_is_mixed(runs, pretrained):
     keras.config.set_dtype_policy("mixed_bfloat16")
     mixed = et.load(runs / "finished")
@@ -187,7 +177,7 @@ def test_errors_name_the_folder_of_another_library(pretrained, theirs, tmp_path)
     texts = ["a bad book", "very good"]
     expected = pretrained.encode(texts)
     np.testing.assert_allclose(model.encode(texts), expected, atol=1e-6)
-    with pytest.raises(ValueError, match=f"^{theirs} holds no discriminator: the mo"):
+    with pytest.raises(ValueError, match="no replaced-token discriminator: it can"):
         model.predict(["a"])
 
 
@@ -210,13 +200,8 @@ def test_errors_of_loading_and_arguments(runs, tuned, pretrained, exported, tmp_
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none is not a folder"):
         et.load(tmp_path / "none")
     (tmp_path / "task.json").write_text("{}")
-    for load, folder, message in (
-        (et.load, tmp_path, "did not finish"),
-        (et.TextClassifier.load, runs / "finished", "no fine-tuned model, and TextCl"),
-        (et.TokenClassifier.load, runs / "task", "a TextClassifier, and TokenCl"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load(folder)
+    with pytest.raises(ValueError, match="did not finish"):
+        et.load(tmp_path)
     run = shutil.copytree(runs / "task", tmp_path / "run")
     about = json.loads((run / "task.json").read_text()) | {"max_seq_length": 10**6}
     (run / "task.json").write_text(json.dumps(about))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from electra_tf import doctor, files
-from electra_tf.api.base import TextModel, load_text_model
+from electra_tf.api.base import TextModel
+from electra_tf.api.loading import fine_tuned
 from electra_tf.config.fields import to_flat
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.config.records import RecordsConfig
@@ -195,7 +196,7 @@ def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
     models.save(network, tmp_path / MODEL)
     # Loading the network would take most of the time.
     monkeypatch.setattr(models, "load", lambda path, kind, hint="": network)
-    assert load_text_model(tmp_path).task["kind"] == task.kind
+    assert fine_tuned(tmp_path).task["kind"] == task.kind
 
     def keep_task(self, encoder, head, *, task, **values):
         self.kind = saved.from_json(task).kind
@@ -204,7 +205,7 @@ def test_descriptions_of_fine_tuned_models(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(TextModel, "compile_default", lambda self: None)
 
     def read():
-        assert load_text_model(tmp_path).kind == task.kind
+        assert fine_tuned(tmp_path).kind == task.kind
         task_heads.read(Source(str(tmp_path)))
 
     path = tmp_path / TASK

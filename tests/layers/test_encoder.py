@@ -73,7 +73,7 @@ def test_ids_alone(encoder):
         ({"ids": IDS}, "input_ids is missing; the inputs are ids"),
         ({**INPUTS, "position_ids": IDS}, "cannot read position_ids"),
         ({**INPUTS, "attention_mask": MASK}, "attention_mask is another name"),
-        ({"input_ids": IDS[0]}, r"must be \[batch, length\], got the shape \(5,\)"),
+        ({"input_ids": IDS[0]}, r"of shape \[batch, length\], got \(5,\)"),
     ],
 )
 def test_inputs_that_cannot_be_read_are_named(encoder, inputs, message):

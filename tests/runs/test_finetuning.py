@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from electra_tf import cli
-from electra_tf.api.text_models import TextClassifier
+from electra_tf.api import TextClassifier, load
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders.cards import task_facts
@@ -117,7 +117,7 @@ def test_lora_leaves_a_merged_model_and_its_adapter(run_values, tmp_path):
     report, _ = run(tmp_path, **values | {"learning_rate": 0.02, "epochs": 10.0})
     scores = [seed["scores"]["eval"]["accuracy"] for seed in report["seeds"]]
     assert max(scores) > 60
-    tuned = TextClassifier.load(tmp_path)
+    tuned = load(tmp_path)
     assert tuned.encoder.lora_rank is None
     assert tuned.evaluate(values["eval"])["accuracy"] == max(scores)
     options = {"pooling": "mean", "max_seq_length": 16}

@@ -106,7 +106,7 @@ def test_fresh_process_gives_the_answers_that_are_scored(paired):
     assert found["label"] == task.readable(in_batches[order])
 
 
-def test_three_signatures_agree_on_hard_strings(exported):
+def test_signatures_agree_on_hard_strings(exported):
     task, model, path = exported
     loaded, _ = predictor._loaded(Path(path))
     rows, expected = python_answers(task, model, HARD)
@@ -115,16 +115,6 @@ def test_three_signatures_agree_on_hard_strings(exported):
     labels = [label.decode() for label in served["label"].numpy()]
     assert labels == task.readable(expected)
     assert served["labels"].numpy()[0].tolist() == [x.encode() for x in task.labels]
-
-    def serialized(text):
-        values = tf.train.BytesList(value=[text.encode("utf-8")])
-        features = {"text": tf.train.Feature(bytes_list=values)}
-        example = tf.train.Example(features=tf.train.Features(feature=features))
-        return example.SerializeToString()
-
-    examples = tf.constant([serialized(text) for text in HARD])
-    parsed = loaded.signatures["tf_example"](examples=examples)
-    np.testing.assert_array_equal(parsed["probabilities"], served["probabilities"])
 
     for number in (0, 7):
         ids = tf.constant(rows.inputs["input_ids"][number][None])
@@ -135,10 +125,10 @@ def test_three_signatures_agree_on_hard_strings(exported):
 
 
 @pytest.mark.slow
-def test_another_precision_is_exported_and_measured(exported, tmp_path):
+def test_another_precision_is_exported(exported, tmp_path):
     task, model, path = exported
     halves = str(tmp_path / "bfloat16")
-    reported = serving.export_saved_model(
+    serving.export_saved_model(
         model, task, common.tokenizer(), halves, LENGTH, "bfloat16"
     )
     found = []
@@ -147,30 +137,23 @@ def test_another_precision_is_exported_and_measured(exported, tmp_path):
         found.append(serve(text=tf.constant(HARD))["probabilities"].numpy())
     assert tf.bfloat16 in {variable.dtype for variable in loaded._variables}
     # bfloat16 has eight bits.
-    assert 0 < reported < 0.05
     assert 0 < np.abs(found[1] - found[0]).max() < 0.05
     # The export does not change the model.
     assert model.encoder.dtype_policy.name == "float32"
 
 
-@pytest.mark.parametrize(
-    "folder", ["exported", pytest.param("paired", marks=pytest.mark.slow)]
-)
-def test_endpoints_of_keras(folder, request):
-    """``serve`` and ``TFSMLayer`` equal the signature; inputs keep their order."""
-    task, _, path = request.getfixturevalue(folder)
-    columns = [tf.constant(["the movie is", "good"]), tf.constant(["bad", "a book"])]
-    texts = dict(zip(task.text_names, columns, strict=False))
-    loaded, serve = predictor._loaded(Path(path))
-    expected = serve(**texts)
-    layer = keras.layers.TFSMLayer(path, call_endpoint="serve")
-    answers = [loaded.serve(texts), layer(texts)]
-    if len(texts) == 1:
-        answers += [loaded.serve(columns[0]), layer(columns[0])]
-    for answer in answers:
-        assert answer.keys() == expected.keys()
-        for name, value in expected.items():
-            np.testing.assert_array_equal(answer[name], value)
+def test_keras_calls_the_signature(exported):
+    _, _, path = exported
+    texts = tf.constant(["the movie is", "good"])
+    _, serve = predictor._loaded(Path(path))
+    answer = keras.layers.TFSMLayer(path, call_endpoint="serving_default")(texts)
+    for name, value in serve(text=texts).items():
+        np.testing.assert_array_equal(answer[name], value)
+
+
+@pytest.mark.slow
+def test_inputs_keep_their_order(paired):
+    task, _, path = paired
     assert predictor.Predictor(path).text_names == task.text_names
 
 
@@ -315,8 +298,6 @@ def test_batches_without_texts_or_without_words_are_answered(exported):
     for texts in (["", " \t"], []):
         answer = module.answer(text=tf.constant(texts, tf.string))
         assert {len(tensor) for tensor in answer.values()} == {len(texts)}
-    answer = module.serve_examples(examples=tf.constant([], tf.string))
-    assert {len(tensor) for tensor in answer.values()} == {0}
 
 
 def test_lone_surrogates_keep_words_and_offsets_in_place():
