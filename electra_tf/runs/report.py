@@ -81,12 +81,12 @@ def dry_run(
     models = {**model.artifacts(), "all, shared once": model}
     counts = ", ".join(f"{name} {parameters(part):,}" for name, part in models.items())
     lines = [summary(config, model, vocab_size, manifest), f"parameters: {counts}"]
-    rules, phases = ("matmul", "original"), costs.phases(config, vocab_size)
-    flops = {}
-    for phase in phases:
-        name = f", phase {phase.name} of {phase.steps:,} steps"
-        step = [costs.step_flops(config, phase, rule=rule) for rule in rules]
-        flops[f"per step{name if len(phases) > 1 else ''}"] = step
+    rules, flops = ("matmul", "original"), {}
+    by_rule = [costs.phases(config, vocab_size, rule=rule) for rule in rules]
+    for pair in zip(*by_rule, strict=True):
+        name = f", phase {pair[0].name} of {pair[0].steps:,} steps"
+        step = [phase.flops for phase in pair]
+        flops[f"per step{name if len(by_rule[0]) > 1 else ''}"] = step
     flops["in total"] = [costs.run_flops(config, vocab_size, rule=x) for x in rules]
     lines += [
         f"FLOPs {name}: {matmul:.3g} (matrix products), {original:.3g} (the original's "
