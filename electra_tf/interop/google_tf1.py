@@ -19,7 +19,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
 from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, scatter
-from electra_tf.interop.networks import Imported, Source, Tower
+from electra_tf.interop.networks import Imported, Sizes, Source, Tower
 
 NAME = "google_tf1"
 _PREFIX = "electra"
@@ -33,6 +33,7 @@ OUTPUTS = (
 )
 
 MAIN, GENERATOR = "electra/", "generator/"
+_TABLES = ("word", "position", "token_type")
 # Training state, BERT's pooler, and heads of fine-tuned models.
 _NOT_WEIGHTS = re.compile(
     r"(.*/)?(global_step|temperature|adam_[mv]|(current_)?loss_scale|good_steps|"
@@ -126,9 +127,9 @@ def read(source: Source) -> Imported:
             # The first role of a shared encoder is the discriminator.
             owner = next(each for each in bodies if bodies[each] == body)
             num_heads[body] = given or _num_heads(owner, folder, notes)
-        prefixes = {"embeddings": tables, "body": body}
-        sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=num_heads[body])
-        encoder = tensors.read(GOOGLE_TF1.encoder(sizes, **prefixes))
+        sizes = _sizes(tensors, tables, body, num_heads[body])
+        sizes.check(prefix)
+        encoder = tensors.read(GOOGLE_TF1.encoder(sizes, tables, body))
         # The head is optional for the discriminator only.
         has_head = heads[role] or role == "generator"
         head = tensors.read(GOOGLE_TF1.head(role, sizes)) if has_head else {}
@@ -146,6 +147,28 @@ def read(source: Source) -> Imported:
         vocabulary=Vocabulary.load(words) if words.is_file() else None,
         not_taken=(*state, *tensors.left),
         notes=tuple(notes),
+    )
+
+
+def _sizes(tensors: Tensors, tables: str, body: str, num_heads: int | None) -> Sizes:
+    """Infers the sizes of an encoder from tensor shapes."""
+    names = [f"{tables}embeddings/{x}_embeddings" for x in _TABLES]
+    names.append(f"{body}encoder/layer_0/intermediate/dense/kernel")
+    for name in names:
+        if tensors.get(name).ndim != 2:
+            raise UserError(f"{name} has the shape {tensors.get(name).shape}.")
+    words, positions, segments, inner = (tensors.get(name).shape for name in names)
+    block = re.compile(f"{body}encoder/layer_[0-9]+/")
+    layers = {match[0] for match in map(block.match, tensors.arrays) if match}
+    return Sizes(
+        vocab_size=words[0],
+        embedding_size=words[1],
+        max_positions=positions[0],
+        num_segments=segments[0],
+        num_layers=len(layers),
+        hidden_size=inner[0],
+        num_heads=num_heads or max(1, inner[0] // 64),
+        intermediate_size=inner[1],
     )
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import re
 import typing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from electra_tf.folders.cards import data_lines, recipe_lines, sections, table
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
 from electra_tf.interop import task_heads, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
-from electra_tf.interop.networks import Imported, Sizes, Source, TaskHead, Tower
+from electra_tf.interop.networks import Imported, Sizes, Source, Tower
 
 NAME = "hugging_face"
 GENERATOR = "generator"
@@ -48,7 +48,6 @@ SIZES = {
     "attention_probs_dropout_prob": "attention_dropout",
     "initializer_range": "initializer_range",
 }
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _HINTS = typing.get_type_hints(Sizes)
 _SHAPE = {
     **{theirs: _HINTS[ours] for theirs, ours in SIZES.items()},
@@ -96,13 +95,6 @@ _TASK_NOTES = {
 }
 
 
-class _Half(NamedTuple):
-    role: str
-    tower: Tower
-    not_taken: tuple[str, ...]
-    task: TaskHead | None = None
-
-
 def detect(source: Source) -> bool:
     """Returns True for a hub name or a folder with ``transformers`` weights."""
     folder = Path(source.path)
@@ -115,30 +107,25 @@ def detect(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's folder if it is known."""
+    source.reject("num_heads")
     folder = _local_folder(source.path)
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
-    heads = [source.num_heads, None]
-    if other is not None and source.only == "generator":
-        heads.reverse()
-    first = _read_half(folder, heads[0], with_task=source.only is None)
-    halves = {first.role: first}
+    model = _read_half(source.path, folder, with_task=source.only is None)
+    towers, not_taken = model.towers, model.not_taken
     if other is not None and source.only != "discriminator":
-        second = _read_half(_local_folder(other), heads[1])
-        if (first.role, second.role) != ("discriminator", "generator"):
+        second = _read_half(other, _local_folder(other))
+        if [*towers, *second.towers] != ["discriminator", "generator"]:
             raise UserError(
-                f"{source.path} holds a {first.role} and {other} a {second.role}; they "
-                "must hold a discriminator and a generator, in this order."
+                f"{source.path} and {other} must hold a discriminator and a generator, "
+                "in this order."
             )
-        halves[second.role] = second
-    towers = source.selected({role: half.tower for role, half in halves.items()})
-    tokenizer = tokenizer_files.read_tokenizer(folder)
-    if len(halves) == 2:
-        theirs = tokenizer_files.read_tokenizer(_local_folder(other))
-        if theirs.vocabulary not in (None, tokenizer.vocabulary):
+        if second.vocabulary not in (None, model.vocabulary):
             raise UserError(f"{source.path} and {other} have different vocabularies.")
-    task, notes = first.task, tokenizer.notes
+        towers, not_taken = towers | second.towers, not_taken + second.not_taken
+    towers = source.selected(towers)
+    task, notes = model.task, model.notes
     may_be_pair = task is not None and task.kind in task_heads.PROBLEMS
     if source.pair is not None:
         if not may_be_pair:
@@ -148,44 +135,26 @@ def read(source: Source) -> Imported:
         task = dataclasses.replace(task, options=options)
     elif may_be_pair and "text_names" not in task.options:
         notes += ("assumed: an example has one text (--pair: two texts)",)
-    return Imported(
-        format=NAME,
-        source=source.path,
-        **towers,
-        **vars(dataclasses.replace(tokenizer, notes=notes)),
-        not_taken=tuple(name for half in halves.values() for name in half.not_taken),
+    return dataclasses.replace(
+        model,
+        discriminator=towers.get("discriminator"),
+        generator=towers.get("generator"),
+        not_taken=not_taken,
         task=task,
+        notes=notes,
     )
 
 
-def _read_half(
-    folder: Path, num_heads: int | None = None, *, with_task: bool = False
-) -> _Half:
+def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Imported:
+    """Reads one tower, the tokenizer and perhaps the head of a task."""
     config = read_config(folder)
+    sizes = Sizes(**{ours: config[theirs] for theirs, ours in SIZES.items()})
+    sizes.check(str(folder / "config.json"))
     tensors = Tensors(read_tensors(folder), str(folder))
     is_generator = tensors.starting_with("generator_")
     role = "generator" if is_generator else "discriminator"
     # Bare encoders lack this prefix.
     prefix = "electra." if tensors.starting_with("electra.") else ""
-    sizes = tensors.sizes(
-        HUGGING_FACE,
-        embeddings=prefix,
-        body=prefix,
-        # The default of `transformers`, not the original's rule.
-        num_heads=num_heads or config.get("num_attention_heads", 4),
-        **{SIZES[name]: config[name] for name in _RATES if name in config},
-    )
-    # The config of other weights may have another num_attention_heads, which fits all
-    # shapes.
-    wrong = [
-        f"{theirs} is {config[theirs]}, and {getattr(sizes, ours)} by the tensors"
-        for theirs, ours in SIZES.items()
-        if config.get(theirs, getattr(sizes, ours)) != getattr(sizes, ours)
-        and not (ours == "num_heads" and num_heads)
-    ]
-    if wrong:
-        where = folder / "config.json"
-        raise UserError(f"{where} contradicts the tensors: {'; '.join(wrong)}.")
     encoder = tensors.read(HUGGING_FACE.encoder(sizes, prefix, prefix))
     head = {}
     if is_generator or tensors.starting_with(f"{HEAD_SCOPES['discriminator']}."):
@@ -207,7 +176,14 @@ def _read_half(
     if unknown := [name for name in tensors.left if not name.startswith(known)]:
         names = ", ".join(unknown[:5])
         raise UserError(f"{folder} has tensors that are not part of ELECTRA: {names}.")
-    return _Half(role, Tower(sizes, encoder, head), tuple(tensors.left), task)
+    return Imported(
+        format=NAME,
+        source=source,
+        **{role: Tower(sizes, encoder, head)},
+        **vars(tokenizer_files.read_tokenizer(folder)),
+        not_taken=tuple(tensors.left),
+        task=task,
+    )
 
 
 def _is_hub_name(path: str) -> bool:
@@ -299,8 +275,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Reads config.json; raises ValueError if it is damaged or not supported."""
     path = folder / "config.json"
     config = files.read_json(path)
-    there = {name: shape for name, shape in _SHAPE.items() if name in config}
-    files.check_shape(config, there, f"{path} is damaged")
+    files.check_shape(config, _SHAPE, f"{path} is damaged")
     # Another implementation of exact GELU in `transformers`.
     if config.get("hidden_act") == "gelu_python":
         config["hidden_act"] = "gelu"

@@ -104,7 +104,7 @@ def _variables(
 ) -> list[tuple[Row, list[keras.Variable]]]:
     """Returns the rows of an encoder with their variables."""
     variables = {variable.path: variable for variable in backbone.weights}
-    rows = _STYLE.encoder(sizes)
+    rows = list(_STYLE.encoder(sizes))
     known = {*_POOLER, *(name for row in rows for name in row.theirs)}
     if different := sorted(variables.keys() ^ known):
         names = ", ".join(different[:5])

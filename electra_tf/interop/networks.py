@@ -87,6 +87,19 @@ class Sizes:
     attention_dropout: float = 0.1
     initializer_range: float = 0.02
 
+    def check(self, source: str) -> None:
+        """Raises ValueError for numbers that no encoder has."""
+        if self.num_heads < 1 or self.hidden_size % self.num_heads:
+            raise UserError(
+                f"{source}: hidden size {self.hidden_size} is not divisible by "
+                f"num_heads {self.num_heads}."
+            )
+        for name in ("dropout", "attention_dropout", "initializer_range"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(
+                    f"{source}: {name} is {getattr(self, name)}, not in [0, 1)."
+                )
+
     def __str__(self) -> str:
         return (
             f"{self.num_layers} layers x {self.hidden_size}, {self.num_heads} heads, "

@@ -275,7 +275,7 @@ def test_mistakes_are_refused(finished, tmp_path):
         (tmp_path / "run", [], "did not finish"),
         (equal, [f"--to={file}"], "Not a directory"),
         (equal, ["--trained_length=99"], "exceeds the 16 positions"),
-        (equal, ["--num_heads=3"], "not divisible by num_heads 3"),
+        (equal, ["--num_heads=3"], "does not need --num_heads"),
         (equal, ["--num_heads=0"], "--num_heads must be at least 1"),
         (finished, ["--generator=/x"], "does not need --generator"),
         (equal, ["--generator=/x", lone], f"--generator cannot be used with {lone}"),

@@ -82,6 +82,8 @@ def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path)
 def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
     variables = checkpoint(tmp_path, *CASES["small"])
     assert read(tmp_path, num_heads=3, only="generator").generator.sizes.num_heads == 3
+    with pytest.raises(ValueError, match="not divisible by num_heads 3"):
+        read(tmp_path, num_heads=3)
     path = tmp_path / "small_generator_config.json"
     path.write_text(json.dumps({"num_attention_heads": 3}))
     flagged = read(tmp_path, num_heads=4)

@@ -91,9 +91,6 @@ def test_only_one_tower(tmp_path):
     assert_same(read(tmp_path), generator)
     only = read(GOLDEN / "projected", only="discriminator").towers
     assert list(only) == ["discriminator"]
-    # 6 heads do not divide the discriminator's hidden size.
-    alone = read(GOLDEN / "projected", only="generator", num_heads=6).generator
-    assert alone.sizes.num_heads == 6
 
 
 def test_pair_of_two_folders(tmp_path):
@@ -167,7 +164,7 @@ def test_a_linear_layer_over_the_text_is_no_tagger(folder):
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
         ({"is_decoder": True}, "is_decoder"),
         ({"model_type": "bert"}, "model_type is 'bert'"),
-        ({"hidden_size": 64}, "hidden_size is 64, and 16 by the tensors"),
+        ({"hidden_size": 64}, "has the shape .*, not .*64"),
         ({"num_attention_heads": "2"}, r'heads is "2", expected int'),
     ],
 )
