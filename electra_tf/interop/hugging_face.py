@@ -14,7 +14,6 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.errors import UserError
-from electra_tf.folders.cards import data_lines, recipe_lines, sections, table
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
 from electra_tf.interop import task_heads, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
@@ -86,12 +85,13 @@ tokenizer = AutoTokenizer.from_pretrained("this/folder")
 model = {loaded}.from_pretrained("this/folder")
 ```
 
-{body}"""
+{notes}
+{facts}"""
 # How to decode the logits, by kind of task.
 _TASK_NOTES = {
-    "regression": "The logit is the number, on the scale of the training data.\n\n",
-    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.\n\n",
-    "tagging": "The first piece of a word predicts its tag.\n\n",
+    "regression": "The logit is the number, on the scale of the training data.\n",
+    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.\n",
+    "tagging": "The first piece of a word predicts its tag.\n",
 }
 
 
@@ -337,36 +337,23 @@ def model_card(model: Imported) -> str:
     """Returns the card of a fine-tuned model, or of the main tower's folder."""
     if task := model.task:
         threshold = task.options.get("threshold", 0.5)
-        note = _TASK_NOTES.get(task.kind, "").format(threshold=threshold)
         return _CARD.format(
             tag=f"\n- {task.kind.replace('_', '-')}",
             title=f"{task.options.get('task', task.kind)}, by ELECTRA",
             training=" and fine-tuned",
             loaded=task_heads.CLASSES[task.kind],
-            body=note + task.facts,
+            notes=_TASK_NOTES.get(task.kind, "").format(threshold=threshold),
+            facts=model.facts,
         )
     main, *others = model.towers
-    casing = "lower-cased" if model.lower_case else "cased"
-    if model.lower_case and not model.strip_accents:
-        casing += ", accents kept"
-    # The config of imported weights is not a training recipe.
-    has_recipe = "num_train_steps" in model.run.get("config", {})
-    scores = [(name, f"{x:.4g}") for name, x in sorted(model.scores.items())]
-    parts = {
-        "Model": [
-            f"* {main}: {model.main.sizes}",
-            *(f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others),
-            f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
-            f"* position embeddings are trained up to {model.trained_length} tokens",
-        ],
-        "Data": data_lines(model.run),
-        "Training": recipe_lines(model.run) if has_recipe else [],
-        "Scores on held-out text": table(("score", "value"), scores),
-    }
+    notes = f"* {main}: {model.main.sizes}\n"
+    for other in others:
+        notes += f"* {other}, in `{other}/`: {model.towers[other].sizes}\n"
     return _CARD.format(
         tag="",
         title="ELECTRA",
         training="",
         loaded=task_heads.CLASSES[main] if model.main.head else "ElectraModel",
-        body=sections(parts),
+        notes=notes,
+        facts=model.facts,
     )

@@ -129,7 +129,6 @@ class TaskHead:
             add a GELU layer before the output.
         dropout: rate before the linear layer.
         options: entries of task.json that the source has.
-        facts: model card sections, if the source is a run of this library.
     """
 
     kind: str
@@ -137,7 +136,6 @@ class TaskHead:
     arrays: Arrays
     dropout: float = 0.1
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    facts: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +146,8 @@ class Imported:
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
         float16: whether to write weights in half precision.
-        run: config.json of the pretraining run, and its held-out ``scores``.
+        run: config.json of the pretraining run.
+        facts: sections of the run's model card.
         recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 
@@ -167,7 +166,7 @@ class Imported:
     notes: tuple[str, ...] = ()
     float16: bool = False
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    facts: str = ""
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     task: TaskHead | None = None
 

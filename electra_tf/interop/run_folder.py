@@ -8,9 +8,11 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.errors import UserError
+from electra_tf.folders.cards import facts_of
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
+    CARD,
     CONFIG,
     MODELS,
     RECIPE,
@@ -32,7 +34,7 @@ from electra_tf.pretraining import (
 NAME = "electra_tf"
 OUTPUTS = (
     *(f"{name}{suffix}" for name in MODELS for suffix in (KERAS, HALVES)),
-    *(VOCABULARY, CONFIG, RECIPE),
+    *(VOCABULARY, CONFIG, RECIPE, CARD),
     *task_heads.OUTPUTS,
 )
 
@@ -48,7 +50,7 @@ def _is_pretrained(source: Source) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Reads the saved models, vocab.txt, config.json and the last held-out scores."""
+    """Reads the saved models, vocab.txt, config.json and the model card."""
     if not _is_pretrained(source):
         return task_heads.read(source)
     source.reject("generator", "num_heads", "pair")
@@ -63,7 +65,7 @@ def read(source: Source) -> Imported:
         strip_accents=casing.get("strip_accents"),
         trained_length=folder.flags.get("max_seq_length"),
         run=folder.settings,
-        scores=folder.held_out(),
+        facts=facts_of(folder.path / CARD),
         # Of the encoder that fine-tuning starts from.
         recipe={} if source.only == "generator" else recommended(folder.path),
     )
@@ -133,6 +135,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     home.describe(_config(model), model.vocabulary)
     if model.recipe:
         files.write_json(folder / RECIPE, model.recipe)
+    if model.facts:
+        files.write_text(folder / CARD, f"# Encoder, by ELECTRA\n\n{model.facts}")
     return ()
 
 

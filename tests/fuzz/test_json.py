@@ -1,7 +1,6 @@
 """Every JSON file with unexpected values is read or refused in one line."""
 
 import copy
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +16,7 @@ from electra_tf.data import building
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, TASK, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
-from electra_tf.interop import hugging_face, networks, task_heads
+from electra_tf.interop import networks, task_heads
 from electra_tf.interop.convert import find_format
 from electra_tf.interop.networks import Source
 from electra_tf.interop.tokenizer_files import read_tokenizer
@@ -118,10 +117,8 @@ def test_hugging_face_folders(golden, name):
 
 
 def test_settings_of_a_run(tmp_path):
-    """Read by doctor, by the loaders of models, and by the card of an export."""
+    """Read by doctor and by the loaders of models."""
     parsers.VOCABULARY.save(tmp_path / "vocab.txt")
-    source = Source(str(GOLDEN / "classifier"))
-    imported = find_format(source).read(source)
     flags = json.loads(json.dumps(to_flat(PretrainConfig())))
     path = tmp_path / "config.json"
 
@@ -129,8 +126,6 @@ def test_settings_of_a_run(tmp_path):
         folder = PretrainingFolder(tmp_path)
         assert folder.flags.keys() <= flags.keys() | {"x"}
         assert all(isinstance(value, bool) for value in folder.casing.values())
-        model = dataclasses.replace(imported, run=folder.settings, task=None)
-        hugging_face.model_card(model)
         if "config" in folder.settings:
             doctor.examine(doctor.read(tmp_path))
 
@@ -162,7 +157,7 @@ def test_how_a_vocabulary_was_trained(tmp_path):
     "name",
     [
         *("squad.json", "table.jsonl", "regression.jsonl", "tagging.jsonl"),
-        *("manifest.json", "metrics.jsonl", "results.json", "search.json"),
+        *("manifest.json", "metrics.jsonl", "search.json"),
         "done-0.json",
     ],
 )
