@@ -6,8 +6,6 @@ The shared embeddings and the discriminator are under ``electra/``, the generato
 alone, lack ``generator/``.
 """
 
-import contextlib
-import math
 import re
 from pathlib import Path
 
@@ -42,61 +40,34 @@ _NOT_WEIGHTS = re.compile(
 
 
 def detect(source: Source) -> bool:
-    """Returns True for a checkpoint with ELECTRA's variable names."""
-    prefix = newest(Path(source.path))
-    if prefix is None:
+    """Returns True for a checkpoint of TensorFlow, or a folder with one."""
+    folder = Path(source.path)
+    # Other programs, such as faiss, also write *.index files.
+    if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         return False
-    try:
-        _, names = read_variables(prefix, re.compile(".*"))
-    except UserError:
-        # Other programs, such as faiss, also write *.index files.
-        folder = Path(source.path)
-        if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
-            return False
-        raise
-    return any(name.startswith(MAIN) for name in names)
+    return newest(folder) is not None
 
 
 def newest(path: Path) -> str | None:
-    """Returns the prefix of a checkpoint, or of the newest one in a folder, or None.
+    """Returns the prefix of a checkpoint, or of a folder's only or newest one, or None.
 
-    The file ``checkpoint`` selects one of several. Without it, a checkpoint without a
-    step comes first, then the last step.
+    The file ``checkpoint`` names the newest of several; ValueError without it.
     """
     if not path.is_dir():
         prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
         return prefix if Path(f"{prefix}.index").is_file() else None
-    state = None
-    # Other programs also write files of this name.
-    with contextlib.suppress(UnicodeDecodeError):
-        state = tf.train.get_checkpoint_state(str(path))
-    # The name alone: the folder may have been copied from elsewhere.
-    name = Path(state.model_checkpoint_path).name if state else ""
-    if name and (path / f"{name}.index").is_file():
-        return str(path / name)
     prefixes = [str(file).removesuffix(".index") for file in path.glob("*.index")]
-
-    def order(prefix: str) -> tuple[float, str]:
-        step = re.search(r"-(\d+)$", prefix)
-        return (int(step[1]) if step else math.inf, prefix)
-
-    return max(prefixes, key=order, default=None)
-
-
-def read_variables(
-    prefix: str, skipped: re.Pattern
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Returns the variables of a checkpoint and the ``skipped`` names."""
-    files.check_checkpoint_path(prefix)
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        names = sorted(reader.get_variable_to_shape_map())
-        others = list(filter(skipped.fullmatch, names))
-        arrays = {n: reader.get_tensor(n) for n in names if n not in others}
-    except Exception as error:  # The reader raises many types.
-        reason = cli.reason(error)
-        raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
-    return arrays, others
+    if len(prefixes) < 2:
+        return prefixes[0] if prefixes else None
+    state = path / "checkpoint"
+    text = state.read_text("utf-8", "replace") if state.is_file() else ""
+    # The name alone: the folder may have been copied from elsewhere.
+    named = re.match(r'model_checkpoint_path: "(?:.*/)?(.+)"', text)
+    if named is None or str(path / named[1]) not in prefixes:
+        raise UserError(
+            f"{path} holds several checkpoints: name one, such as {min(prefixes)}."
+        )
+    return str(path / named[1])
 
 
 def read(source: Source) -> Imported:
@@ -104,7 +75,15 @@ def read(source: Source) -> Imported:
     source.reject("generator", "pair")
     prefix = newest(Path(source.path))
     folder = Path(prefix).parent
-    arrays, state = read_variables(prefix, _NOT_WEIGHTS)
+    files.check_checkpoint_path(prefix)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        names = sorted(reader.get_variable_to_shape_map())
+        state = list(filter(_NOT_WEIGHTS.fullmatch, names))
+        arrays = {n: reader.get_tensor(n) for n in names if n not in state}
+    except Exception as error:  # The reader raises many types.
+        reason = cli.reason(error)
+        raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
     tensors = Tensors(arrays, prefix)
     has_body = tensors.starting_with(GENERATOR)
     heads = {r: tensors.starting_with(f"{s}/") for r, s in HEAD_SCOPES.items()}

@@ -89,11 +89,8 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
         raise _unknown(source, "discriminator", objective)
     elif encoder := _load(folder, "encoder", TextEncoder):
         tower = networks.encoder_tower(encoder, f"{source.path}: encoder.keras")
-        other = towers.get("generator")
+        other, arrays = towers.get("generator"), tower.encoder.items()
         # After masked LM alone, encoder.keras is the encoder of generator.keras.
-        if source.only and folder.flags.get("objective") != "mlm":
-            other = _generator(folder, source)
-        arrays = tower.encoder.items()
         if not (
             other
             and tower.sizes == other.sizes
@@ -108,7 +105,7 @@ def _generator(folder: PretrainingFolder, source: Source) -> Tower | None:
     if isinstance(model, MaskedLM):
         where = f"{source.path}: generator.keras"
         return networks.encoder_tower(model.encoder, where, model.head)
-    if model and source.only != "discriminator":
+    if model:
         raise _unknown(source, "generator", model)
     return None
 
