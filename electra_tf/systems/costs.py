@@ -45,19 +45,16 @@ def phases(
 ) -> tuple[Phase, ...]:
     """Returns the phases of a run; ``vocab_size`` may be below ``--vocab_size``."""
     name, steps = config.objective.objective, config.run.num_train_steps
-    tokens, passes = (
-        config.run.train_batch_size * config.data.max_seq_length,
-        RULES[rule],
-    )
-    main = tokens * passes * _discriminator_flops(config, vocab_size, rule)
+    tokens = config.run.train_batch_size * config.data.max_seq_length
+    flops, passes = _Flops(config, vocab_size, rule), RULES[rule]
+    main = tokens * passes * flops.discriminator()
     if not config.has_generator_network:
         return (Phase(name, steps, main),)
-    trained = tokens * _generator_flops(config, vocab_size, rule, passes)
-    beside = trained
-    if config.generator_is_frozen:
-        beside = tokens * _generator_flops(config, vocab_size, rule, 1)
+    trained = tokens * flops.generator(passes)
+    frozen = config.generator_is_frozen
+    beside = tokens * flops.generator(1) if frozen else trained
     if config.samples_apart:
-        beside += tokens * _sampling_flops(config, vocab_size, rule)
+        beside += tokens * flops.samples()
     if config.training.training != "two_stage":
         return (Phase(name, steps, beside + main),)
     first = config.generator_steps
@@ -75,98 +72,89 @@ def run_flops(
     return sum(phase.steps * phase.flops for phase in parts)
 
 
-# The functions below return FLOPs per token of the input.
+class _Flops:
+    """FLOPs of a forward pass per token of the input, by one rule."""
 
+    def __init__(self, config: PretrainConfig, vocab_size: int, rule: str):
+        self.config, self.vocab_size = config, vocab_size
+        self.length = config.data.max_seq_length
+        self.masked = config.predictions_per_seq / self.length
+        self.original = rule == "original"  # As a factor, 0 or 1.
 
-def _discriminator_flops(config: PretrainConfig, vocab_size: int, rule: str) -> float:
-    """Returns the FLOPs of a forward pass through encoder and head."""
-    encoder, d = config.encoder, config.encoder.hidden_size
-    flops = _encoder_flops(encoder, vocab_size, config.data.max_seq_length, rule)
-    masked_lm = _transform_flops(encoder, d, rule)
-    masked_lm += _logits_flops(encoder, vocab_size, rule)
-    match config.objective.objective:
-        case "mlm" | "replace_mlm":
-            return flops + _masked_rate(config) * masked_lm
-        case "all_tokens_mlm":
-            # The linear unit is the copy gate.
-            return flops + masked_lm + _unit_flops(d, rule)
-    # The head runs everywhere, even if the loss covers only masked positions.
-    hidden = 2 * d * d + (1 + _ACTIVATION) * d * (rule == "original")
-    return flops + hidden + 2 * d
+    def discriminator(self) -> float:
+        """Returns the FLOPs of encoder and head."""
+        encoder, d = self.config.encoder, self.config.encoder.hidden_size
+        masked_lm = self._transform(encoder, d) + self._logits(encoder)
+        match self.config.objective.objective:
+            case "mlm" | "replace_mlm":
+                head = self.masked * masked_lm
+            case "all_tokens_mlm":
+                # The linear unit is the copy gate.
+                head = masked_lm + self._unit(d)
+            case _:
+                # Everywhere, even if the loss covers only masked positions.
+                head = 2 * d * (d + 1) + self.original * (1 + _ACTIVATION) * d
+        return self._encoder(encoder) + head
 
+    def generator(self, passes: int) -> float:
+        """Returns the FLOPs of ``passes`` through encoder or towers and head."""
+        encoder = self.config.generator_encoder
+        logits = self._logits(encoder)
+        if self.config.generator_kind == "two_tower":
+            # It predicts every token; sampling needs logits at masked positions.
+            sampling = 0 if self.config.samples_apart else self.masked * logits
+            return passes * (self._towers(encoder) + logits) + sampling
+        flops, training = self.samples(), self.config.training.training
+        if training == "reinforce":
+            # The reward baseline.
+            flops += self.masked * self._unit(encoder.hidden_size)
+        elif training == "gumbel" and not self.original:
+            # Relaxed one-hots times the table, as "original" counts every lookup.
+            flops += self.masked * logits
+        return passes * flops
 
-def _generator_flops(
-    config: PretrainConfig, vocab_size: int, rule: str, passes: int
-) -> float:
-    """Returns the FLOPs of ``passes`` through encoder or towers and head."""
-    encoder, masked = config.generator_encoder, _masked_rate(config)
-    logits = _logits_flops(encoder, vocab_size, rule)
-    if config.generator_kind == "two_tower":
-        # It predicts every token; sampling needs logits at masked positions.
-        flops = _towers_flops(config, vocab_size, rule) + logits
-        return passes * flops + (0 if config.samples_apart else masked * logits)
-    flops = _sampling_flops(config, vocab_size, rule)
-    if config.training.training == "reinforce":
-        # The reward baseline.
-        flops += masked * _unit_flops(encoder.hidden_size, rule)
-    elif config.training.training == "gumbel" and rule == "matmul":
-        # Relaxed one-hots times the table, as the "original" rule counts every lookup.
-        flops += masked * logits
-    return passes * flops
+    def samples(self) -> float:
+        """Returns the FLOPs of the generator's logits at masked positions."""
+        encoder = self.config.generator_encoder
+        logits = self.masked * self._logits(encoder)
+        if self.config.generator_kind == "two_tower":
+            return self._towers(encoder) + logits
+        transform = self.masked * self._transform(encoder, encoder.hidden_size)
+        return self._encoder(encoder) + transform + logits
 
+    def _towers(self, e: EncoderConfig) -> float:
+        """Returns the FLOPs of two encoders and the transform of both outputs."""
+        return 2 * self._encoder(e) + self._transform(e, 2 * e.hidden_size)
 
-def _sampling_flops(config: PretrainConfig, vocab_size: int, rule: str) -> float:
-    """Returns the FLOPs of logits at the masked positions."""
-    encoder, masked = config.generator_encoder, _masked_rate(config)
-    logits = masked * _logits_flops(encoder, vocab_size, rule)
-    if config.generator_kind == "two_tower":
-        return _towers_flops(config, vocab_size, rule) + logits
-    length, width = config.data.max_seq_length, encoder.hidden_size
-    transform = masked * _transform_flops(encoder, width, rule)
-    return _encoder_flops(encoder, vocab_size, length, rule) + transform + logits
+    def _encoder(self, e: EncoderConfig) -> float:
+        d, f, width = e.hidden_size, e.intermediate_size, e.embedding_size
+        embeddings = 2 * width * d * (width != d)
+        layer = 8 * d * d + 4 * d * self.length + 4 * d * f
+        if self.original:
+            rows = self.vocab_size + self.length + _SEGMENTS
+            embeddings += 2 * width * rows + d * (width != d)
+            embeddings += (2 + _LAYER_NORM + _DROPOUT) * width
+            biases = 5 * d + f
+            layer += biases + (_SOFTMAX + _DROPOUT + 1) * self.length * e.num_heads
+            layer += _ACTIVATION * f
+            # Dropout, residual sum and layer normalization occur twice.
+            layer += 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
+        return embeddings + e.num_layers * layer
 
+    # Heads at one position.
 
-def _towers_flops(config: PretrainConfig, vocab_size: int, rule: str) -> float:
-    """Returns the FLOPs of two towers, and of the transform of both outputs."""
-    encoder, length = config.generator_encoder, config.data.max_seq_length
-    tower = _encoder_flops(encoder, vocab_size, length, rule)
-    return 2 * tower + _transform_flops(encoder, 2 * encoder.hidden_size, rule)
+    def _transform(self, e: EncoderConfig, inputs: int) -> float:
+        """Returns the FLOPs of a masked LM's hidden layer."""
+        others = self.original * (1 + _ACTIVATION + _LAYER_NORM)
+        return (2 * inputs + others) * e.embedding_size
 
+    def _logits(self, e: EncoderConfig) -> float:
+        others = self.original * (_SOFTMAX + 2)
+        return (2 * e.embedding_size + others) * self.vocab_size
 
-def _encoder_flops(e: EncoderConfig, vocab_size: int, length: int, rule: str) -> float:
-    d, f, width = e.hidden_size, e.intermediate_size, e.embedding_size
-    embeddings = 2 * width * d * (width != d)
-    layer = 8 * d * d + 4 * d * length + 4 * d * f
-    if rule == "original":
-        rows = vocab_size + length + _SEGMENTS
-        embeddings += 2 * width * rows + d * (width != d)
-        embeddings += (2 + _LAYER_NORM + _DROPOUT) * width
-        biases = 5 * d + f
-        layer += biases + (_SOFTMAX + _DROPOUT + 1) * length * e.num_heads
-        layer += _ACTIVATION * f
-        # Dropout, residual sum and layer normalization occur twice.
-        layer += 2 * (_DROPOUT + 1 + _LAYER_NORM) * d
-    return embeddings + e.num_layers * layer
-
-
-def _transform_flops(encoder: EncoderConfig, inputs: int, rule: str) -> float:
-    """Returns the FLOPs of a masked LM's hidden layer at one position."""
-    others = (1 + _ACTIVATION + _LAYER_NORM) * (rule == "original")
-    return (2 * inputs + others) * encoder.embedding_size
-
-
-def _logits_flops(encoder: EncoderConfig, vocab_size: int, rule: str) -> float:
-    others = (_SOFTMAX + 2) * (rule == "original")
-    return (2 * encoder.embedding_size + others) * vocab_size
-
-
-def _unit_flops(inputs: int, rule: str) -> float:
-    """Returns the FLOPs of a unit with a sigmoid at one position."""
-    return 2 * inputs + (1 + _ACTIVATION) * (rule == "original")
-
-
-def _masked_rate(config: PretrainConfig) -> float:
-    return config.predictions_per_seq / config.data.max_seq_length
+    def _unit(self, inputs: int) -> float:
+        """Returns the FLOPs of a unit with a sigmoid."""
+        return 2 * inputs + self.original * (1 + _ACTIVATION)
 
 
 def parameters(config: PretrainConfig, vocab_size: int) -> int:
