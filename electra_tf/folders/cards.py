@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 _CARD = (
     "# {title}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
-    "2020) {use} with `electra_tf`.\n\n```\npython -m electra_tf {command}\n```\n\n"
-    "{facts}\n"
+    "2020) {use} with `electra_tf`.\n\n```{code}\n```\n\n{facts}\n"
 )
 # Flags that the cards omit.
 _OUTPUT = ("model_dir", "output_dir", "overwrite", "log_steps")
 _MOST_LABELS = 30
+
+
+def card(title: str, use: str, code: str, facts: str) -> str:
+    """Returns a model card; ``code`` starts with its language and a line break."""
+    return _CARD.format(title=title, use=use, code=code, facts=facts)
 
 
 def _sections(parts: Mapping[str, Sequence[str]]) -> str:
@@ -109,7 +113,7 @@ def pretraining_card(
     }
     command = "finetune --encoder=this/folder --task=classification --train=my.csv"
     use, facts = "and ready to be fine-tuned", _sections(parts).rstrip()
-    return _CARD.format(title="Encoder", use=use, command=command, facts=facts)
+    return card("Encoder", use, f"\npython -m electra_tf {command}", facts)
 
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
@@ -128,7 +132,7 @@ def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
     last = more.get(about["text_names"][-1], "")
     command = f'predict --model=this/folder "a text"{last}'
     use, facts = "and fine-tuned", _sections(parts).rstrip()
-    return _CARD.format(title=about["task"], use=use, command=command, facts=facts)
+    return card(about["task"], use, f"\npython -m electra_tf {command}", facts)
 
 
 def facts_of(path: Path) -> str:

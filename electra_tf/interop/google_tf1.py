@@ -114,7 +114,7 @@ def read(source: Source) -> Imported:
         head = tensors.read(GOOGLE_TF1.head(role, sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
     if tensors.left and source.only is None:
-        names = ", ".join(tensors.left[:5])
+        names = ", ".join(sorted(tensors.left)[:5])
         raise UserError(
             f"{prefix} has variables that are not part of ELECTRA: {names}."
         )
@@ -124,7 +124,7 @@ def read(source: Source) -> Imported:
         source=source.path,
         **towers,
         vocabulary=Vocabulary.load(words) if words.is_file() else None,
-        not_taken=(*state, *tensors.left),
+        not_taken=(*state, *sorted(tensors.left)),
         notes=tuple(notes),
     )
 
@@ -134,11 +134,11 @@ def _sizes(tensors: Tensors, tables: str, body: str, num_heads: int | None) -> S
     names = [f"{tables}embeddings/{x}_embeddings" for x in _TABLES]
     names.append(f"{body}encoder/layer_0/intermediate/dense/kernel")
     for name in names:
-        if tensors.get(name).ndim != 2:
-            raise UserError(f"{name} has the shape {tensors.get(name).shape}.")
-    words, positions, segments, inner = (tensors.get(name).shape for name in names)
+        if tensors.take(name).ndim != 2:
+            raise UserError(f"{name} has the shape {tensors.take(name).shape}.")
+    words, positions, segments, inner = (tensors.take(name).shape for name in names)
     block = re.compile(f"{body}encoder/layer_[0-9]+/")
-    layers = {match[0] for match in map(block.match, tensors.arrays) if match}
+    layers = {match[0] for match in map(block.match, tensors) if match}
     return Sizes(
         vocab_size=words[0],
         embedding_size=words[1],

@@ -14,6 +14,7 @@ import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.errors import UserError
+from electra_tf.folders import cards
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
 from electra_tf.interop import task_heads, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
@@ -67,26 +68,12 @@ _SMALL = ("*.json", "vocab.txt")
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
-_CARD = """---
-library_name: transformers
-tags:
-- electra{tag}
----
-
-# {title}
-
-A text encoder pretrained as ELECTRA (Clark et al., 2020){training}, exported by \
-`electra_tf`.
-
-```python
+_FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- electra{tag}\n---\n\n"
+_CODE = """python
 from transformers import AutoTokenizer, {loaded}
 
 tokenizer = AutoTokenizer.from_pretrained("this/folder")
-model = {loaded}.from_pretrained("this/folder")
-```
-
-{notes}
-{facts}"""
+model = {loaded}.from_pretrained("this/folder")"""
 # How to decode the logits, by kind of task.
 _TASK_NOTES = {
     "regression": "The logit is the number, on the scale of the training data.\n",
@@ -166,22 +153,22 @@ def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Importe
         )
     words = f"{prefix}embeddings.word_embeddings.weight"
     if OUTPUT_MATRIX in tensors and not np.array_equal(
-        tensors.get(OUTPUT_MATRIX), tensors.get(words), equal_nan=True
+        tensors.take(OUTPUT_MATRIX), tensors.take(words), equal_nan=True
     ):
         raise UserError(f"{folder}: {OUTPUT_MATRIX} is not the word table, {words}.")
     task, width = None, sizes.hidden_size
     if with_task and not head:
         task = task_heads.of_hugging_face(tensors, config, width, str(folder))
     known = (*_TASK_HEADS, *(prefix + name for name in (*BUFFERS, "pooler.")))
-    if unknown := [name for name in tensors.left if not name.startswith(known)]:
+    if unknown := [name for name in sorted(tensors.left) if not name.startswith(known)]:
         names = ", ".join(unknown[:5])
         raise UserError(f"{folder} has tensors that are not part of ELECTRA: {names}.")
     return Imported(
         format=NAME,
         source=source,
         **{role: Tower(sizes, encoder, head)},
-        **vars(tokenizer_files.read_tokenizer(folder)),
-        not_taken=tuple(tensors.left),
+        **tokenizer_files.read_tokenizer(folder),
+        not_taken=tuple(sorted(tensors.left)),
         task=task,
     )
 
@@ -335,25 +322,18 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
 
 def model_card(model: Imported) -> str:
     """Returns the card of a fine-tuned model, or of the main tower's folder."""
-    if task := model.task:
-        threshold = task.options.get("threshold", 0.5)
-        return _CARD.format(
-            tag=f"\n- {task.kind.replace('_', '-')}",
-            title=f"{task.options.get('task', task.kind)}, by ELECTRA",
-            training=" and fine-tuned",
-            loaded=task_heads.CLASSES[task.kind],
-            notes=_TASK_NOTES.get(task.kind, "").format(threshold=threshold),
-            facts=model.facts,
-        )
     main, *others = model.towers
+    loaded = task_heads.CLASSES[main] if model.main.head else "ElectraModel"
+    title, use, tag = "Encoder", "and exported", ""
     notes = f"* {main}: {model.main.sizes}\n"
     for other in others:
         notes += f"* {other}, in `{other}/`: {model.towers[other].sizes}\n"
-    return _CARD.format(
-        tag="",
-        title="ELECTRA",
-        training="",
-        loaded=task_heads.CLASSES[main] if model.main.head else "ElectraModel",
-        notes=notes,
-        facts=model.facts,
+    if task := model.task:
+        loaded, tag = task_heads.CLASSES[task.kind], f"\n- {task.kind}"
+        title, use = task.options.get("task", task.kind), "and fine-tuned"
+        threshold = task.options.get("threshold", 0.5)
+        notes = _TASK_NOTES.get(task.kind, "").format(threshold=threshold)
+    card = cards.card(
+        title, use, _CODE.format(loaded=loaded), f"{notes}\n{model.facts}"
     )
+    return _FRONT_MATTER.format(tag=tag.replace("_", "-")) + card

@@ -159,41 +159,32 @@ def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
     }
 
 
-class Tensors:
-    """The named arrays of a source; tracks the arrays that were not read."""
+class Tensors(dict[str, np.ndarray]):
+    """The arrays of a source by name; ``left`` has the names that were not taken."""
 
     def __init__(self, arrays: Arrays, source: str):
-        self.arrays = dict(arrays)
-        self._left = set(self.arrays)
-        self._source = source
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.arrays
-
-    @property
-    def left(self) -> list[str]:
-        """Names of the arrays that were not read."""
-        return sorted(self._left)
+        super().__init__(arrays)
+        self.source, self.left = source, set(arrays)
 
     def starting_with(self, prefix: str) -> bool:
-        return any(name.startswith(prefix) for name in self.arrays)
+        return any(name.startswith(prefix) for name in self)
 
-    def get(self, name: str) -> np.ndarray:
+    def take(self, name: str) -> np.ndarray:
         """Returns one array as float32."""
-        if name not in self.arrays:
-            raise UserError(f"{self._source} has no tensor {name}: it is incomplete.")
-        self._left.discard(name)
-        return np.asarray(self.arrays[name]).astype(np.float32)
+        if name not in self:
+            raise UserError(f"{self.source} has no tensor {name}: it is incomplete.")
+        self.left.discard(name)
+        return np.asarray(self[name]).astype(np.float32)
 
     def read(self, rows: Iterable[Row]) -> dict[str, np.ndarray]:
         """Returns our arrays of the rows."""
         ours = {}
         for row in rows:
-            parts = [self.get(name) for name in row.theirs]
+            parts = [self.take(name) for name in row.theirs]
             for name, part in zip(row.theirs, parts, strict=True):
                 if part.shape != row.their_shape:
                     raise UserError(
-                        f"{self._source}: {name} has the shape {list(part.shape)}, not "
+                        f"{self.source}: {name} has the shape {list(part.shape)}, not "
                         f"{list(row.their_shape)}."
                     )
             ours[row.ours] = row.join(parts)

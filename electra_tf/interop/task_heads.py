@@ -207,7 +207,7 @@ def of_hugging_face(
     if "qa_outputs.weight" in tensors:
         kind, width = "question_answering", 2
     elif "classifier.out_proj.weight" in tensors:
-        width = len(tensors.get("classifier.out_proj.weight"))
+        width = len(tensors.take("classifier.out_proj.weight"))
         kinds = {name: kind for kind, name in PROBLEMS.items()}
         default = "regression" if width == 1 else "classification"
         kind = kinds.get(problem or PROBLEMS[default])
@@ -222,7 +222,7 @@ def of_hugging_face(
         tensors.starting_with("sequence_")
         or re.search("Sequence|MultipleChoice", str(config.get("architectures")))
     ):
-        kind, width = "tagging", len(tensors.get("classifier.weight"))
+        kind, width = "tagging", len(tensors.take("classifier.weight"))
     else:
         return None
     arrays = tensors.read(_rows(kind, hidden_size, width))

@@ -1,6 +1,5 @@
 """Reads and writes the tokenizer files of a Hugging Face folder."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +33,11 @@ _FIXED = {"tokenize_chinese_chars": True, "word_tokenizer_type": "basic"}
 _PROBE = "The \u00c9t\u00e9 \u4e2d\u6587 isn't \ufb01ne"
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenizer:
-    """Fields of ``Imported``; ``notes`` are differences from ``WordPiece``."""
+def read_tokenizer(folder: Path) -> dict[str, Any]:
+    """Returns fields of ``Imported``; ``notes`` are differences from ``WordPiece``.
 
-    vocabulary: Vocabulary | None
-    lower_case: bool | None
-    strip_accents: bool | None
-    trained_length: int | None
-    notes: tuple[str, ...]
-
-
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """Reads the tokenizer of a folder; renames special tokens, such as ``<pad>``."""
+    Renames special tokens, such as ``<pad>``.
+    """
     config_path = folder / "tokenizer_config.json"
     config = files.read_json(config_path, {}, shape=_CONFIG)
     # As in `transformers`, the config takes precedence over tokenizer.json, and accents
@@ -93,9 +84,14 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if length is not None and not length >= 1:
         raise UserError(f"{config_path}: model_max_length is {length}.")
     # `transformers` writes 1e30 for "unknown".
-    length = int(length) if length and length < 10**9 else None
-    warnings = tuple(f"warning: the tokenizer differs: {note}" for note in notes)
-    return Tokenizer(vocabulary, lower_case, strip_accents, length, warnings)
+    is_known = length is not None and length < 10**9
+    return {
+        "vocabulary": vocabulary,
+        "lower_case": lower_case,
+        "strip_accents": strip_accents,
+        "trained_length": int(length) if is_known else None,
+        "notes": tuple(f"warning: the tokenizer differs: {note}" for note in notes),
+    }
 
 
 def _load(path: Path) -> tokenizers.Tokenizer | None:
@@ -135,22 +131,15 @@ def _vocabulary(
     added: dict[str, int],
     special: dict[str, str],
 ) -> Vocabulary | None:
-    """Reads the tokens of tokenizer.json or vocab.txt; renames the ``special`` ones."""
-    path, ids = folder / "vocab.txt", {}
-    if path.is_file():
+    """Reads tokenizer.json, or else vocab.txt; renames the ``special`` tokens."""
+    path = folder / "vocab.txt"
+    if whole is not None:
+        path, ids = folder / "tokenizer.json", whole.get_vocab()
+    elif path.is_file():
         roles = {ours.strip("[]").lower(): theirs for theirs, ours in special.items()}
         ids = dict(Vocabulary.load(path, **roles).ids)
-    elif whole is None:
+    else:
         return None
-    if whole is not None:
-        theirs = whole.get_vocab()
-        # `transformers` would read tokenizer.json.
-        if any(theirs.get(token) != number for token, number in ids.items()):
-            raise UserError(
-                f"{path} and tokenizer.json have different tokens: delete the wrong "
-                "file."
-            )
-        path, ids = folder / "tokenizer.json", theirs
     ids |= added
     tokens = sorted(ids, key=ids.get)
     if [ids[token] for token in tokens] != list(range(len(tokens))):

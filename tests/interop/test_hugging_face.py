@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import shutil
+import types
 
 import ml_dtypes
 import numpy as np
@@ -223,12 +224,16 @@ def test_half_precision(folder):
     np.testing.assert_array_equal(words, rounded.astype(np.float32))
 
 
+def read_tokenizer(folder):
+    return types.SimpleNamespace(**tokenizer_files.read_tokenizer(folder))
+
+
 def tokenizer_json(folder, model=(), **values):
     """Reads the folder with a tokenizer.json of cased text, and these values in it."""
     whole = json.loads((GOLDEN / "classifier" / "tokenizer.json").read_text())
     whole["model"] |= dict(model)
     (folder / "tokenizer.json").write_text(json.dumps(whole | values))
-    return tokenizer_files.read_tokenizer(folder)
+    return read_tokenizer(folder)
 
 
 def added_token(content, number):
@@ -238,7 +243,7 @@ def added_token(content, number):
 
 def tokenizer_config(folder, **values):
     (folder / "tokenizer_config.json").write_text(json.dumps(values))
-    return tokenizer_files.read_tokenizer(folder)
+    return read_tokenizer(folder)
 
 
 def test_tokens_that_were_added_to_the_vocabulary(folder):
@@ -252,7 +257,7 @@ def test_tokens_that_were_added_to_the_vocabulary(folder):
     assert "2 added tokens (covid19, [DOC], ...)" in note
     (folder / "added_tokens.json").write_text(json.dumps({"[DOC]": size + 2}))
     with pytest.raises(ValueError, match=r"r\.json: with its added tokens, ids"):
-        tokenizer_files.read_tokenizer(folder)
+        read_tokenizer(folder)
 
 
 def test_absurd_headers_are_refused(folder):
@@ -276,7 +281,7 @@ def test_special_tokens_of_other_names(folder):
     theirs = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
     path.write_text("".join(f"{theirs.get(x, x)}\n" for x in original.tokens))
     with pytest.raises(ValueError, match=r"special tokens missing: \[PAD\], \[UNK\]"):
-        tokenizer_files.read_tokenizer(folder)
+        read_tokenizer(folder)
     names = {"unk_token": "<unk>", "cls_token": {"content": "<s>", "lstrip": False}}
     names |= {"sep_token": "</s>", "additional_special_tokens": ["<x>"]}
     listed = {**names, "pad_token": "[PAD]"}
@@ -293,19 +298,16 @@ def test_special_tokens_of_other_names(folder):
     assert tokenizer_json(folder, model, added_tokens=[]).vocabulary == original
 
 
-def test_tokenizer_files_that_contradict_each_other_are_refused(folder):
-    """`transformers` would read tokenizer.json, and vocab.txt without it."""
+def test_tokenizer_json_takes_precedence_over_vocab_txt(folder):
+    """As in `transformers`."""
     ids = dict(Vocabulary.load(folder / "vocab.txt").ids)
-    assert tokenizer_json(folder, {"vocab": ids}).vocabulary.ids == ids
     ids["the"], ids["a"] = ids["a"], ids["the"]
-    with pytest.raises(ValueError, match=r"vocab\.txt and tokenizer\.json have diff"):
-        tokenizer_json(folder, {"vocab": ids})
-    (folder / "vocab.txt").unlink()
+    assert tokenizer_json(folder, {"vocab": ids}).vocabulary.ids == ids
     with pytest.raises(ValueError, match="is a BPE tokenizer"):
         tokenizer_json(folder, {"type": "BPE", "vocab": {}, "merges": []})
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json is damaged: Model missing"):
-        tokenizer_files.read_tokenizer(folder)
+        read_tokenizer(folder)
 
 
 def sequence(*steps):
@@ -354,7 +356,7 @@ def test_tokens_and_lengths_that_cannot_be_written_are_refused(folder):
     for token in ("a\nb", "New York"):
         (folder / "added_tokens.json").write_text(json.dumps({token: size}))
         with pytest.raises(ValueError, match="has a space, a line break"):
-            tokenizer_files.read_tokenizer(folder)
+            read_tokenizer(folder)
     (folder / "added_tokens.json").unlink()
     for length in (-5, 0, 0.5):
         with pytest.raises(ValueError, match=f"model_max_length is {length}"):
@@ -437,7 +439,7 @@ def test_exported_tokenizer_splits_as_ours(tmp_path, lower_case):
     cls, sep = vocabulary.cls_id, vocabulary.sep_id
     assert [pair.ids[i] for i in (0, 3, 6)] == [cls, sep, sep]
     assert pair.type_ids == [0] * 4 + [1] * 3
-    back = tokenizer_files.read_tokenizer(tmp_path)
+    back = read_tokenizer(tmp_path)
     assert back.vocabulary == vocabulary
     assert (back.lower_case, back.strip_accents) == (lower_case, lower_case)
     assert back.trained_length == 12
