@@ -96,17 +96,17 @@ def read(source: Source) -> Imported:
     notes: list[str] = []
     if [*bodies.values()] == [MAIN, MAIN]:
         notes.append("one encoder serves both towers; here each gets a copy of it")
-    towers, num_heads = {}, {}
-    for role, body in source.selected(bodies).items():
+    towers, selected = {}, source.selected(bodies)
+    for role, body in selected.items():
         # Tied tables are stored once, with the discriminator.
         owns_tables = tensors.starting_with(f"{GENERATOR}embeddings/")
         tables = GENERATOR if owns_tables and role == "generator" else MAIN
-        if body not in num_heads:
-            given = source.num_heads if not towers else None
-            # The first role of a shared encoder is the discriminator.
-            owner = next(each for each in bodies if bodies[each] == body)
-            num_heads[body] = given or _num_heads(owner, folder, notes)
-        sizes = _sizes(tensors, tables, body, num_heads[body])
+        # The first role of a shared encoder is the discriminator.
+        owner = next(each for each in bodies if bodies[each] == body)
+        is_first = body == next(iter(selected.values()))
+        num_heads = source.num_heads if is_first else None
+        num_heads = num_heads or _num_heads(owner, folder, notes)
+        sizes = _sizes(tensors, tables, body, num_heads)
         sizes.check(prefix)
         encoder = tensors.read(GOOGLE_TF1.encoder(sizes, tables, body))
         # The head is optional for the discriminator only.
@@ -153,15 +153,13 @@ def _sizes(tensors: Tensors, tables: str, body: str, num_heads: int | None) -> S
 
 def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
     """Returns num_attention_heads of a config file, or None for the default rule."""
-    candidates = sorted(folder.glob(f"*{role}*config*.json"))
-    if role == "discriminator":
-        candidates.append(folder / "config.json")
-    for path in candidates:
-        config = files.read_json(path, {}, shape={"num_attention_heads": int | None})
+    shape = {"num_attention_heads": int | None}
+    for path in sorted(folder.glob(f"*{role}*config*.json"))[:1]:
+        config = files.read_json(path, shape=shape)
         if config.get("hidden_act", "gelu") != "gelu":
             act = config["hidden_act"]
             raise UserError(f"{path}: hidden_act is {act!r}, not 'gelu'.")
-        if (heads := config.get("num_attention_heads")) is not None:
+        if heads := config.get("num_attention_heads"):
             return heads
     notes.append(f"assumed: the {role} has hidden size // 64 attention heads")
     return None

@@ -74,12 +74,6 @@ from transformers import AutoTokenizer, {loaded}
 
 tokenizer = AutoTokenizer.from_pretrained("this/folder")
 model = {loaded}.from_pretrained("this/folder")"""
-# How to decode the logits, by kind of task.
-_TASK_NOTES = {
-    "regression": "The logit is the number, on the scale of the training data.\n",
-    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.\n",
-    "tagging": "The first piece of a word predicts its tag.\n",
-}
 
 
 def detect(source: Source) -> bool:
@@ -211,12 +205,7 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
             f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}: save other weights "
             "as one safetensors file first."
         )
-    read = _safetensors if path.suffix == ".safetensors" else _pickled
-    # LayerNorms had other names before 2020.
-    return {
-        name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): x
-        for name, x in read(path).items()
-    }
+    return _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -331,8 +320,7 @@ def model_card(model: Imported) -> str:
     if task := model.task:
         loaded, tag = task_heads.CLASSES[task.kind], f"\n- {task.kind}"
         title, use = task.options.get("task", task.kind), "and fine-tuned"
-        threshold = task.options.get("threshold", 0.5)
-        notes = _TASK_NOTES.get(task.kind, "").format(threshold=threshold)
+        notes = ""
     card = cards.card(
         title, use, _CODE.format(loaded=loaded), f"{notes}\n{model.facts}"
     )

@@ -63,7 +63,7 @@ def read(source: Source) -> Imported:
         vocabulary=folder.vocabulary(),
         lower_case=casing.get("lower_case"),
         strip_accents=casing.get("strip_accents"),
-        trained_length=folder.flags.get("max_seq_length"),
+        trained_length=folder.trained_length,
         run=folder.settings,
         facts=facts_of(folder.path / CARD),
         # Of the encoder that fine-tuning starts from.
@@ -73,8 +73,15 @@ def read(source: Source) -> Imported:
 
 def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
     towers: dict[str, Tower] = {}
-    if source.only != "discriminator" and (generator := _generator(folder, source)):
-        towers["generator"] = generator
+    generator = None
+    if source.only != "discriminator":
+        generator = _load(folder, "generator", keras.Model)
+    if isinstance(generator, MaskedLM):
+        where = f"{source.path}: generator.keras"
+        tower = networks.encoder_tower(generator.encoder, where, generator.head)
+        towers["generator"] = tower
+    elif generator:
+        raise _unknown(source, "generator", generator)
     if source.only == "generator":
         return towers
     detector = _load(folder, "discriminator", Discriminator)
@@ -98,16 +105,6 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
         ):
             towers["discriminator"] = tower
     return towers
-
-
-def _generator(folder: PretrainingFolder, source: Source) -> Tower | None:
-    model = _load(folder, "generator", keras.Model)
-    if isinstance(model, MaskedLM):
-        where = f"{source.path}: generator.keras"
-        return networks.encoder_tower(model.encoder, where, model.head)
-    if model:
-        raise _unknown(source, "generator", model)
-    return None
 
 
 def _unknown(source: Source, name: str, part: Any) -> UserError:
