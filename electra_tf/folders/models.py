@@ -26,12 +26,12 @@ HUGGING_FACE_FILES = ("model.safetensors", "pytorch_model.bin")
 KERAS, HALVES = ".keras", ".safetensors"
 # Maximum compression ratios; float32 weights are hardly compressible.
 _MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
-# Names of sizes in configs; each takes at least two bytes of weights.
+# Sizes in configs; a network has at least as many weights as each.
 _SIZES = (
     *("vocab_size", "max_positions", "num_segments", "size", "num_layers"),
     *("hidden_size", "intermediate_size", "num_outputs", "dense_size", "num_states"),
 )
-_LEAST_BYTES, _LEAST_BYTES_OF_A_LAYER = 2, 256
+_WEIGHTS_OF_A_LAYER = 128
 _PACKAGE = "electra_tf>"
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -131,14 +131,11 @@ def check_sizes(description: dict[str, Any], held: int) -> None:
             waiting += value
         elif isinstance(value, dict):
             waiting += value.values()
-            sizes = {n: value[n] for n in _SIZES if type(value.get(n)) is int}
-            needed = max(map(abs, sizes.values()), default=0) * _LEAST_BYTES
-            needed = max(
-                needed,
-                _LEAST_BYTES * sizes.get("hidden_size", 0) ** 2,
-                _LEAST_BYTES_OF_A_LAYER * abs(sizes.get("num_layers", 0)),
-            )
-            if needed > held:
+            sizes = {n: abs(value[n]) for n in _SIZES if type(value.get(n)) is int}
+            fewest = [*sizes.values(), sizes.get("hidden_size", 0) ** 2]
+            fewest.append(_WEIGHTS_OF_A_LAYER * sizes.get("num_layers", 0))
+            # float16 weights have two bytes.
+            if 2 * max(fewest) > held:
                 raise UserError(f"it is too small for the sizes in its config, {sizes}")
 
 

@@ -20,6 +20,9 @@ HEAD_SCOPES = {
 }
 
 
+_DTYPES = ("float64", "float32", "float16", "bfloat16")
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
     """Name and shape of an array of this library (``ours``), and its parts' names.
@@ -174,7 +177,12 @@ class Tensors(dict[str, np.ndarray]):
         if name not in self:
             raise UserError(f"{self.source} has no tensor {name}: it is incomplete.")
         self.left.discard(name)
-        return np.asarray(self[name]).astype(np.float32)
+        if (kind := self[name].dtype.name) not in _DTYPES:
+            raise UserError(
+                f"{self.source} may be quantized: {name} has the type {kind}; allowed "
+                f"are {', '.join(_DTYPES)}."
+            )
+        return self[name].astype(np.float32)
 
     def read(self, rows: Iterable[Row]) -> dict[str, np.ndarray]:
         """Returns our arrays of the rows."""

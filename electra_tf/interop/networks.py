@@ -264,18 +264,14 @@ def encoder_tower(
         raise UserError(f"{source} is quantized: convert the model before quantize.")
     if encoder.lora_rank:
         encoder = encoder.merge_lora()
-    heads = {} if head is None else values(head_variables(head))
-    return Tower(sizes(encoder), values(encoder_variables(encoder)), heads)
-
-
-def sizes(encoder: TextEncoder) -> Sizes:
-    """Returns the sizes, dropout and initializer of an encoder."""
     table = encoder.embeddings
-    return Sizes(
+    sizes = Sizes(
         embedding_size=table.size,
         **{name: getattr(table, name) for name in _OF_EMBEDDINGS},
         **{name: getattr(encoder, name) for name in _OF_ENCODER},
     )
+    heads = {} if head is None else values(head_variables(head))
+    return Tower(sizes, values(encoder_variables(encoder)), heads)
 
 
 def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:

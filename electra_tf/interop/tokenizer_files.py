@@ -102,11 +102,13 @@ def _load(path: Path) -> tokenizers.Tokenizer | None:
         whole = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # The library raises no other type.
         raise UserError(f"{path} is damaged: {cli.reason(error)}") from error
-    kind, prefix = type(whole.model).__name__, "continuing_subword_prefix"
-    if kind != "WordPiece":
-        raise UserError(f"{path} is a {kind} tokenizer, not WordPiece.")
-    if (found := getattr(whole.model, prefix)) != "##":
-        raise UserError(f"{path}: pieces inside words begin with {found!r}, not '##'.")
+    kind = type(whole.model).__name__
+    prefix = getattr(whole.model, "continuing_subword_prefix", None)
+    if kind != "WordPiece" or prefix != "##":
+        raise UserError(
+            f"{path} is a {kind} tokenizer with the prefix {prefix!r}, not WordPiece "
+            "with '##'."
+        )
     return whole
 
 

@@ -164,12 +164,13 @@ def parameters(config: PretrainConfig, vocab_size: int) -> int:
     """
     encoder, d = config.encoder, config.encoder.hidden_size
     count = _table_parameters(encoder, vocab_size) + _encoder_parameters(encoder)
-    if config.objective.objective in ("mlm", "replace_mlm", "all_tokens_mlm"):
-        count += _masked_lm_parameters(encoder, d, vocab_size)
-    if config.objective.objective not in ("mlm", "replace_mlm"):
-        count += d + 1
-    if config.objective.objective in ("electra", "electra_15", "electric"):
-        count += d * (d + 1)
+    match config.objective.objective:
+        case "mlm" | "replace_mlm":
+            count += _masked_lm_parameters(encoder, d, vocab_size)
+        case "all_tokens_mlm":
+            count += _masked_lm_parameters(encoder, d, vocab_size) + d + 1
+        case _:
+            count += d * (d + 1) + d + 1
     if not config.has_generator_network:
         return count
     generator, sharing = config.generator_encoder, config.generator.sharing
