@@ -16,7 +16,6 @@ import safetensors.numpy
 from electra_tf import files
 from electra_tf.cli import reason
 from electra_tf.errors import UserError
-from electra_tf.layers.serialization import number_shared_objects
 from electra_tf.tasks.heads import TaskModel
 
 # Hugging Face weights; the first file that exists is read.
@@ -38,31 +37,15 @@ Model = TypeVar("Model", bound=keras.Model)
 
 
 def save(model: keras.Model, path: Path) -> None:
-    """Writes a reproducible `.keras` or a float16 `.safetensors` file, atomically."""
+    """Writes a `.keras` or a float16 `.safetensors` file, atomically."""
     try:
         with files.replacing(path) as part:
             if path.suffix == HALVES:
                 _save_halves(model, part)
             else:
                 model.save(part)
-                _make_reproducible(part)
     except ValueError as error:
         raise UserError(f"{path} cannot be written: {error}") from error
-
-
-def _make_reproducible(path: Path) -> None:
-    """Removes times and memory addresses from a `.keras` file."""
-    with zipfile.ZipFile(path) as archive:
-        contents = {name: archive.read(name) for name in archive.namelist()}
-    metadata = json.loads(contents["metadata.json"])
-    metadata["date_saved"] = "1980-01-01@00:00:00"
-    config = number_shared_objects(json.loads(contents["config.json"]))
-    contents["metadata.json"] = json.dumps(metadata)
-    contents["config.json"] = json.dumps(config)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in contents.items():
-            # The default time of a ZipInfo is constant.
-            archive.writestr(zipfile.ZipInfo(name), content)
 
 
 @functools.cache

@@ -78,11 +78,16 @@ def read(source: Source) -> Imported:
     """Reads a backbone, without a head, as the tower to fine-tune."""
     source.reject("generator", "num_heads", "pair")
     path = Path(source.path)
+    try:
+        towers, tokenizer = {"discriminator": _tower(_load(path))}, _tokenizer_of(path)
+    except Exception as error:  # Keras raises many types.
+        reason = cli.reason(error)
+        raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error
     return Imported(
         format=NAME,
         source=source.path,
-        **source.selected({"discriminator": _tower(_load(path))}),
-        **_tokenizer_of(path),
+        **source.selected(towers),
+        **tokenizer,
         not_taken=(HEAD,) if (path / HEAD).is_file() else (),
         notes=(f"{POOLER_NOTE} and was not taken.", GELU_NOTE),
     )
@@ -152,41 +157,26 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 def _load(path: Path) -> keras.Model:
     """Loads a backbone; keras-hub downloads presets by name."""
-    try:
-        if path.is_dir():
-            _check_config(path)
-        # Keras's global policy would round the weights.
-        return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
-    except Exception as error:  # Keras raises many types.
-        reason = cli.reason(error)
-        raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error
+    if path.is_dir():
+        _check_config(path)
+    # Keras's global policy would round the weights.
+    return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
 
 
-def _tokenizer_of(folder: Path) -> dict[str, Any]:
+def _tokenizer_of(path: Path) -> dict[str, Any]:
     """Returns the fields ``vocabulary``, ``lower_case`` and ``strip_accents``."""
-    if not folder.exists():
-        tokenizer = _hub().models.ElectraTokenizer.from_preset(str(folder))
-        return {
-            "vocabulary": Vocabulary(tuple(tokenizer.get_vocabulary())),
-            "lower_case": tokenizer.lowercase,
-            "strip_accents": tokenizer.strip_accents,
-        }
-    if not (folder / VOCABULARY).is_file():
+    if path.is_dir() and not (path / TOKENIZER).is_file():
         return {}
-    flags = dict.fromkeys(("lowercase", "strip_accents", "split"), bool | None)
-    shape = {"config": {**flags, "suffix_indicator": str | None}}
-    # Without the file, the casing is unknown.
-    about = files.read_json(folder / TOKENIZER, {"config": {}}, shape=shape)
-    prefix, splits = (about["config"].get(x) for x in ("suffix_indicator", "split"))
-    if prefix not in (None, "##") or splits is False:
+    tokenizer = _hub().models.ElectraTokenizer.from_preset(str(path))
+    prefix, splits = tokenizer.suffix_indicator, tokenizer.split
+    if prefix != "##" or not splits:
         raise UserError(
-            f"{folder / TOKENIZER}: suffix_indicator is {prefix!r} and split {splits}, "
-            "not '##' and True."
+            f"suffix_indicator is {prefix!r} and split {splits}, not '##' and True."
         )
     return {
-        "vocabulary": Vocabulary.load(folder / VOCABULARY),
-        "lower_case": about["config"].get("lowercase"),
-        "strip_accents": about["config"].get("strip_accents"),
+        "vocabulary": Vocabulary(tuple(tokenizer.get_vocabulary())),
+        "lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
     }
 
 

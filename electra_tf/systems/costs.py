@@ -9,8 +9,8 @@ Two rules count FLOPs:
   free, and the backward pass costs twice the forward pass.
 
 Heads count at their positions; recomputed logits count once. Sampling, unigram and
-uniform generators, the sums of ``gdes`` tables, the sentence-level unit and the weight
-update are cheap and not counted.
+uniform generators, the sums of ``gdes`` tables, single units (copy gate, reward
+baseline, sentence level) and the weight update are cheap and not counted.
 """
 
 import os
@@ -28,8 +28,6 @@ _ACTIVATION = 8
 _SOFTMAX = 5
 
 _SEGMENTS = 2
-# Bytes of a layer's Python objects.
-_BYTES_OF_A_LAYER = 100_000
 
 
 class Phase(NamedTuple):
@@ -89,8 +87,7 @@ class _Flops:
             case "mlm" | "replace_mlm":
                 head = self.masked * masked_lm
             case "all_tokens_mlm":
-                # The linear unit is the copy gate.
-                head = masked_lm + self._unit(d)
+                head = masked_lm
             case _:
                 # Everywhere, even if the loss covers only masked positions.
                 head = 2 * d * (d + 1) + self.original * (1 + _ACTIVATION) * d
@@ -104,11 +101,8 @@ class _Flops:
             # It predicts every token; sampling needs logits at masked positions.
             sampling = 0 if self.config.samples_apart else self.masked * logits
             return passes * (self._towers(encoder) + logits) + sampling
-        flops, training = self.samples(), self.config.training.training
-        if training == "reinforce":
-            # The reward baseline.
-            flops += self.masked * self._unit(encoder.hidden_size)
-        elif training == "gumbel" and not self.original:
+        flops = self.samples()
+        if self.config.training.training == "gumbel" and not self.original:
             # Relaxed one-hots times the table, as "original" counts every lookup.
             flops += self.masked * logits
         return passes * flops
@@ -151,10 +145,6 @@ class _Flops:
     def _logits(self, e: EncoderConfig) -> float:
         others = self.original * (_SOFTMAX + 2)
         return (2 * e.embedding_size + others) * self.vocab_size
-
-    def _unit(self, inputs: int) -> float:
-        """Returns the FLOPs of a unit with a sigmoid."""
-        return 2 * inputs + self.original * (1 + _ACTIVATION)
 
 
 def parameters(config: PretrainConfig, vocab_size: int) -> int:
@@ -210,10 +200,7 @@ def check_fits(config: PretrainConfig, vocab_size: int) -> None:
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return  # The system does not report its memory.
-    layers = config.encoder.num_layers
-    if config.has_generator_network:
-        layers += config.generator_encoder.num_layers
-    needed = 4 * parameters(config, vocab_size) + _BYTES_OF_A_LAYER * layers
+    needed = 4 * parameters(config, vocab_size)
     if needed > available:
         names = ("hidden_size", "num_layers", "intermediate_size", "embedding_size")
         flags = [f"--{name}={getattr(config.encoder, name)}" for name in names]

@@ -99,17 +99,8 @@ def test_classes_are_checked_before_anything_is_built(tmp_path, monkeypatch):
             models.load(path, TextEncoder)
 
 
-def test_equal_models_give_equal_files(tmp_path):
-    contents = []
-    for name in ("first", "second"):
-        keras.utils.clear_session()
-        models.save(tiny.electra(num_layers=1), tmp_path / f"{name}.keras")
-        contents.append((tmp_path / f"{name}.keras").read_bytes())
-        with zipfile.ZipFile(tmp_path / f"{name}.keras") as archive:
-            config = archive.read("config.json").decode()
-        numbers = set(map(int, re.findall(r'"shared_object_id": (\d+)', config)))
-        assert numbers == {1}  # the embeddings
-    assert contents[0] == contents[1]
+def test_shared_embeddings_stay_shared(tmp_path):
+    models.save(tiny.electra(num_layers=1), tmp_path / "first.keras")
     loaded = keras.saving.load_model(tmp_path / "first.keras")
     assert loaded.generator.encoder.embeddings is loaded.discriminator.embeddings
 

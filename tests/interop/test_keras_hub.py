@@ -161,16 +161,16 @@ def test_round_trip_to_the_bit(tmp_path):
         common.assert_same_weights(encoder_of(read(tmp_path / "x")), model)
     finally:
         keras.config.set_dtype_policy(policy)
-    # A copy without the tokenizer's settings is not cased, but of unknown casing.
-    settings = {"config": {"suffix_indicator": "@@"}}
+    settings = json.loads((tmp_path / "x" / "tokenizer.json").read_text())
+    settings["config"]["suffix_indicator"] = "@@"
     (tmp_path / "x" / "tokenizer.json").write_text(json.dumps(settings))
     with pytest.raises(ValueError, match="suffix_indicator is '@@'"):
         read(tmp_path / "x")
     (tmp_path / "x" / "tokenizer.json").write_text("{")
-    with pytest.raises(ValueError, match=r"tokenizer\.json is damaged"):
+    with pytest.raises(ValueError, match="x cannot be loaded by keras-hub"):
         read(tmp_path / "x")
     (tmp_path / "x" / "tokenizer.json").unlink()
-    assert read(tmp_path / "x").lower_case is None
+    assert read(tmp_path / "x").vocabulary is None
 
 
 def test_what_the_format_cannot_hold_is_refused(tmp_path):
