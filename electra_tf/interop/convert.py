@@ -98,12 +98,12 @@ def _check_finite(model: Imported) -> None:
     parts = {role: {**x.encoder, **x.head} for role, x in model.towers.items()}
     parts["head"] = model.task.arrays if model.task else {}
     for part, arrays in parts.items():
-        for name, array in arrays.items():
-            if not np.isfinite(array).all():
-                raise UserError(
-                    f"{model.source}: {name} of the {part} has values that are not "
-                    "finite."
-                )
+        wrong = [name for name, x in arrays.items() if not np.isfinite(x).all()]
+        if wrong:
+            raise UserError(
+                f"{model.source}: {wrong[0]} of the {part} has values that are not "
+                "finite."
+            )
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:

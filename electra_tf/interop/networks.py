@@ -14,6 +14,7 @@ Letters: C outputs, D hidden size.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -175,13 +176,10 @@ class Imported:
             raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
         if len(self.towers) < 2:
             return
-        theirs = self.generator.encoder
-        different = [
-            name
-            for name, ours in self.discriminator.encoder.items()
-            if name.startswith(EMBEDDINGS)
-            and not np.array_equal(ours, theirs.get(name), equal_nan=True)
-        ]
+        ours, theirs = self.discriminator.encoder, self.generator.encoder
+        equal = functools.partial(np.array_equal, equal_nan=True)
+        tables = [name for name in ours if name.startswith(EMBEDDINGS)]
+        different = [n for n in tables if not equal(ours[n], theirs.get(n))]
         if different:
             raise UserError(
                 f"{self.source}: discriminator and generator do not share their "
