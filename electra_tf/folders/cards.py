@@ -86,8 +86,6 @@ def pretraining_card(
     """
     settings, flags = folder.settings, folder.flags
     casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
-    if folder.casing.get("lower_case") and folder.casing.get("strip_accents"):
-        casing += ", without accents"
     config = settings.get("config", {})
     text = config.get("records") or config.get("corpus")
     hashes = _facts(settings.get("data", {}), ("vocabulary_sha256", "records_sha256"))

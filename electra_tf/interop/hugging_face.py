@@ -57,9 +57,11 @@ _SHAPE = {
     "model_type": str | None,
     "tie_word_embeddings": bool | None,
 }
-# Prefixes of task heads, which may stay unread.
-_TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
-BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+# Prefixes of task heads and buffers, which may stay unread.
+_UNREAD = (
+    *("classifier.", "qa_outputs.", "sequence_summary.", "summary.", "pooler."),
+    *("embeddings.position_ids", "embeddings.token_type_ids"),
+)
 # Older pickles hold the generator's output matrix, a copy of the word table.
 OUTPUT_MATRIX = "generator_lm_head.weight"
 
@@ -67,7 +69,7 @@ OUTPUT_MATRIX = "generator_lm_head.weight"
 _SMALL = ("*.json", "vocab.txt")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
-_FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- electra{tag}\n---\n\n"
+_FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- electra\n---\n\n"
 _CODE = """python
 from transformers import AutoTokenizer, {loaded}
 
@@ -76,13 +78,11 @@ model = {loaded}.from_pretrained("this/folder")"""
 
 
 def detect(source: Source) -> bool:
-    """Returns True for a hub name or a folder with ``transformers`` weights."""
+    """Returns True for a hub name or a folder with the config of ``transformers``."""
     folder = Path(source.path)
     if not folder.is_dir():
         return _is_hub_name(source.path)
-    has_weights = any((folder / name).is_file() for name in HUGGING_FACE_FILES)
-    config = folder / "config.json"
-    return has_weights or "model_type" in files.read_json(config, {})
+    return "model_type" in files.read_json(folder / "config.json", {})
 
 
 def read(source: Source) -> Imported:
@@ -152,8 +152,9 @@ def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Importe
     task, width = None, sizes.hidden_size
     if with_task and not head:
         task = task_heads.of_hugging_face(tensors, config, width, str(folder))
-    known = (*_TASK_HEADS, *(prefix + name for name in (*BUFFERS, "pooler.")))
-    if unknown := [name for name in sorted(tensors.left) if not name.startswith(known)]:
+    left = sorted(tensors.left)
+    unknown = [n for n in left if not n.removeprefix(prefix).startswith(_UNREAD)]
+    if unknown:
         names = ", ".join(unknown[:5])
         raise UserError(f"{folder} has tensors that are not part of ELECTRA: {names}.")
     return Imported(
@@ -161,7 +162,7 @@ def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Importe
         source=source,
         **{role: Tower(sizes, encoder, head)},
         **tokenizer_files.read_tokenizer(folder),
-        not_taken=tuple(sorted(tensors.left)),
+        not_taken=tuple(left),
         task=task,
     )
 
@@ -175,8 +176,6 @@ def _local_folder(path: str) -> Path:
     """Returns the folder itself, or a downloaded copy of a hub repository."""
     if Path(path).is_dir():
         return Path(path)
-    if not _is_hub_name(path):
-        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
     from huggingface_hub import snapshot_download
 
     try:
@@ -244,9 +243,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     config = files.read_json(path)
     files.check_shape(config, _SHAPE, f"{path} is damaged")
-    # Another implementation of exact GELU in `transformers`.
-    if config.get("hidden_act") == "gelu_python":
-        config["hidden_act"] = "gelu"
     wrong = [
         f"{name} is {config[name]!r}, not {value!r}"
         for name, value in _FIXED.items()
@@ -305,15 +301,11 @@ def model_card(model: Imported) -> str:
     """Returns the card of a fine-tuned model, or of the main tower's folder."""
     main, *others = model.towers
     loaded = task_heads.CLASSES[main] if model.main.head else "ElectraModel"
-    title, use, tag = "Encoder", "and exported", ""
-    notes = f"* {main}: {model.main.sizes}\n"
+    title, use, notes = "Encoder", "and exported", f"* {main}: {model.main.sizes}\n"
     for other in others:
         notes += f"* {other}, in `{other}/`: {model.towers[other].sizes}\n"
     if task := model.task:
-        loaded, tag = task_heads.CLASSES[task.kind], f"\n- {task.kind}"
+        loaded, notes = task_heads.CLASSES[task.kind], ""
         title, use = task.options.get("task", task.kind), "and fine-tuned"
-        notes = ""
-    card = cards.card(
-        title, use, _CODE.format(loaded=loaded), f"{notes}\n{model.facts}"
-    )
-    return _FRONT_MATTER.format(tag=tag.replace("_", "-")) + card
+    code, facts = _CODE.format(loaded=loaded), f"{notes}\n{model.facts}"
+    return _FRONT_MATTER + cards.card(title, use, code, facts)

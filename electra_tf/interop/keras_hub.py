@@ -141,18 +141,13 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     )
     backbone.save_to_preset(str(folder))
     tokenizer.save_to_preset(str(folder))
-    notes = [
+    return (
         "The preset holds the encoder only: keras-hub has no place for the heads.",
         f"{POOLER_NOTE}: in the preset it has random initial weights. Use "
         '"sequence_output"[:, 0] and not "pooled_output".',
         GELU_NOTE,
-    ]
-    if sizes.attention_dropout != sizes.dropout:
-        notes.append(
-            f"keras-hub has one dropout rate: {sizes.dropout} replaces the attention "
-            f"dropout of {sizes.attention_dropout}."
-        )
-    return tuple(notes)
+        f"keras-hub has one dropout rate, here {sizes.dropout}, also of the attention.",
+    )
 
 
 def _load(path: Path) -> keras.Model:
