@@ -15,7 +15,7 @@ With --ablate the peers are our own step with one fused operation at a time repl
 plain TensorFlow (``layers/fused.py`` against ``layers/plain.py``).
 
 The matmul rate is TensorFlow's on the products of one discriminator layer, forward, in
-the same rounds. FLOPs count the products only (``systems.costs.step_flops``, rule
+the same rounds. FLOPs count the products only (``systems.costs.phases``, rule
 "matmul"), without recomputed activations and dropout. Peak memory is measured in a
 fresh process after its imports.
 """
@@ -262,7 +262,7 @@ def matmul_shares(config, figures: dict) -> tuple[float, list[float]]:
 
     (phase,) = costs.phases(config, config.data.vocab_size)
     tokens = config.run.train_batch_size * config.data.max_seq_length
-    flops = costs.step_flops(config, phase, rule="matmul") / tokens
+    flops = phase.flops / tokens
     rounds = zip(figures[OURS], figures[PRODUCTS], strict=True)
     return flops, [100 * speed * flops / matmul for speed, matmul in rounds]
 

@@ -43,13 +43,13 @@ AnyPath = str | os.PathLike
 
 
 @contextlib.contextmanager
-def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
+def replacing(path: AnyPath) -> Iterator[Path]:
     """Yields a temporary path that atomically replaces `path` after the block.
 
     The block may create a file or a folder; a folder replaces an existing folder. A
     process killed between the two renames leaves no folder: the next write beside it
     restores the old folder. The temporary name keeps the suffix, from which Keras and
-    matplotlib infer the format. ``size`` is the minimum free space in bytes. Raises
+    matplotlib infer the format. If the block raises, `path` is unchanged. Raises
     OSError, which names `path`, if writing fails.
     """
     path = Path(path)
@@ -57,8 +57,6 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean(path.parent)
-        if shutil.disk_usage(path.parent).free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         # A killed process may have had the same id, as in another container.
         remove(part)
         yield part

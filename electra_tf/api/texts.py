@@ -202,7 +202,7 @@ class Traced:
     """A function of the encoder's inputs, as the model that ``Outputs`` runs."""
 
     def __init__(self, infer: Callable[[dict[str, tf.Tensor]], Any]):
-        specs = [tensor_specs(ENCODER_INPUTS)]
+        specs = [ENCODER_INPUTS]
         self.inference = tf.function(infer, input_signature=specs, autograph=False)
 
 

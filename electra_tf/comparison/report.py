@@ -167,7 +167,7 @@ def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
         parameters = costs.parameters(system, len(plan.data.vocabulary))
         seconds = [run["train_seconds"] for run in own]
         time = cli.duration(fmean(seconds)) if seconds else ""
-        cells = [*(f"{count:.3g}" for count in counts), f"{max(parameters.values()):,}"]
+        cells = [*(f"{count:.3g}" for count in counts), f"{parameters:,}"]
         lines.append([name, f"{steps:,}", *cells, time, f"{len(own)}"])
     head = ["system", "steps", "FLOPs/step (matmul)", "FLOPs (matmul)"]
     head += ["FLOPs (original)", "parameters", "training time", "runs"]

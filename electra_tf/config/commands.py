@@ -198,8 +198,7 @@ class ConvertConfig(Group):
       python -m electra_tf convert --from=disc_dir --generator=gen_dir --to=imported
       python -m electra_tf convert --from=runs/mine --to=hf_dir --format=hugging_face
 
-    Model sizes are inferred from the weights. A variable that is missing, unknown or of
-    another shape is an error.
+    A variable that is missing, unknown or of another shape is an error.
     """
 
     source: str | None = field(
@@ -223,8 +222,8 @@ class ConvertConfig(Group):
         "Whether a fine-tuned Hugging Face model reads pairs. Default: single texts."
     )
     num_heads: int | None = field(
-        "Attention heads of the discriminator, or of a lone generator; shapes do not "
-        "determine them. Default: config file, or hidden size // 64.",
+        "Attention heads of the discriminator, or of a lone generator (google_tf1). "
+        "Default: config file, or hidden size // 64.",
         min=1,
     )
     vocab_file: str | None = field("Vocabulary file; default: the source's.")

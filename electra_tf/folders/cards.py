@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf import files
@@ -11,8 +12,7 @@ from electra_tf.cli import visible
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.errors import UserError
-from electra_tf.folders.settings import CONFIG, RESULTS
+from electra_tf.folders.settings import CONFIG
 
 if TYPE_CHECKING:
     from electra_tf.folders.finetuning import FinetuningFolder
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 
 _CARD = (
     "# {title}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
-    "2020) {use} with `electra_tf`.\n\n```\npython -m electra_tf {command}\n```\n\n"
-    "{facts}\n"
+    "2020) {use} with `electra_tf`.\n\n```{code}\n```\n\n{facts}\n"
 )
 # Flags that the cards omit.
 _OUTPUT = ("model_dir", "output_dir", "overwrite", "log_steps")
 _MOST_LABELS = 30
 
 
-def sections(parts: Mapping[str, Sequence[str]]) -> str:
+def card(title: str, use: str, code: str, facts: str) -> str:
+    """Returns a model card; ``code`` starts with its language and a line break."""
+    return _CARD.format(title=title, use=use, code=code, facts=facts)
+
+
+def _sections(parts: Mapping[str, Sequence[str]]) -> str:
     """Formats lines by section title as Markdown; leaves out empty sections."""
     return "".join(
         f"## {title}\n\n" + "\n".join(lines) + "\n\n"
@@ -37,7 +41,7 @@ def sections(parts: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Returns the lines of a Markdown table, or [] without rows."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|".join(["", *["---"] * len(header), ""])
@@ -71,19 +75,6 @@ def _flags(values: Mapping[str, Any], config_class: type) -> list[str]:
     return lines
 
 
-def data_lines(settings: Mapping[str, Any]) -> list[str]:
-    """Returns Markdown lines about the text in a config.json, or []."""
-    config, data = settings.get("config", {}), settings.get("data", {})
-    text = config.get("records") or config.get("corpus")
-    hashes = ("vocabulary_sha256", "records_sha256")
-    return [f"* text: {_formatted(text)}", *_facts(data, hashes)] if text else []
-
-
-def recipe_lines(settings: Mapping[str, Any]) -> list[str]:
-    """Returns Markdown lines about the flags in a config.json."""
-    return _flags(settings.get("config", {}), PretrainConfig)
-
-
 def pretraining_card(
     folder: PretrainingFolder,
     parameters: Mapping[str, int],
@@ -95,8 +86,10 @@ def pretraining_card(
     """
     settings, flags = folder.settings, folder.flags
     casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
-    if folder.casing.get("lower_case") and folder.casing.get("strip_accents"):
-        casing += ", without accents"
+    config = settings.get("config", {})
+    text = config.get("records") or config.get("corpus")
+    hashes = _facts(settings.get("data", {}), ("vocabulary_sha256", "records_sha256"))
+    data = [f"* text: {_formatted(text)}", *hashes] if text else []
     parts = {
         "Model": [
             f"* encoder: {flags['num_layers']} layers x {flags['hidden_size']}, "
@@ -105,9 +98,9 @@ def pretraining_card(
             f"* text is {casing}; {len(folder.vocabulary())} tokens in `vocab.txt`",
             f"* position embeddings are trained up to {flags['max_seq_length']} tokens",
         ],
-        "Data": data_lines(settings),
-        "Recipe": recipe_lines(settings),
-        "Scores on held-out text": table(
+        "Data": data,
+        "Recipe": _flags(config, PretrainConfig),
+        "Scores on held-out text": _table(
             ("score", "value", "trivial", "trivial means"), scores
         ),
         "Limits": [
@@ -117,46 +110,35 @@ def pretraining_card(
         ],
     }
     command = "finetune --encoder=this/folder --task=classification --train=my.csv"
-    use, facts = "and ready to be fine-tuned", sections(parts).rstrip()
-    return _CARD.format(title="Encoder", use=use, command=command, facts=facts)
+    use, facts = "and ready to be fine-tuned", _sections(parts).rstrip()
+    return card("Encoder", use, f"\npython -m electra_tf {command}", facts)
 
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
     """Returns the model card of a fine-tuned model, before results.json is written."""
-    about, facts = folder.about(), task_facts(folder, report).rstrip()
+    about, settings = folder.about(), files.read_json(folder.path / CONFIG, {})
+    flags, resolved = settings.get("config", {}), settings.get("settings", {})
+    others = {name: value for name, value in flags.items() if name not in resolved}
+    counts = report.get("examples", {})
+    parts = {
+        "Model": _model(about),
+        "Data": [f"* {count} examples in {name}" for name, count in counts.items()],
+        "Recipe": [*_flags(others, FinetuneConfig), *_facts(resolved, resolved)],
+        "Scores": _scores(report) if "main_split" in report else [],
+    }
     more = {"text_pair": ' --text_pair="another"', "context": ' --context="its source"'}
     last = more.get(about["text_names"][-1], "")
     command = f'predict --model=this/folder "a text"{last}'
-    return _CARD.format(
-        title=about["task"], use="and fine-tuned", command=command, facts=facts
-    )
+    use, facts = "and fine-tuned", _sections(parts).rstrip()
+    return card(about["task"], use, f"\npython -m electra_tf {command}", facts)
 
 
-def task_facts(
-    folder: FinetuningFolder, report: Mapping[str, Any] | None = None
-) -> str:
-    """Returns Markdown sections about a finished run.
-
-    Pass ``report`` before results.json is written.
-    """
-    about = folder.about()
-    report = folder.results() if report is None else report
-    settings = files.read_json(folder.path / CONFIG, {})
-    try:
-        flags, resolved = settings.get("config", {}), settings.get("settings", {})
-        others = {name: value for name, value in flags.items() if name not in resolved}
-        counts = report.get("examples", {})
-        parts = {
-            "Model": _model(about),
-            "Data": [f"* {count} examples in {name}" for name, count in counts.items()],
-            "Recipe": [*_flags(others, FinetuneConfig), *_facts(resolved, resolved)],
-            "Scores": _scores(report) if "main_split" in report else [],
-        }
-    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
-        raise UserError(
-            f"{folder.path / RESULTS} is damaged: {type(error).__name__} {error}."
-        ) from error
-    return sections(parts)
+def facts_of(path: Path) -> str:
+    """Returns the sections of a model card, or "" if the file is missing."""
+    if not path.is_file():
+        return ""
+    _, title, sections = path.read_text("utf-8", "replace").partition("\n## ")
+    return (title + sections).lstrip()
 
 
 def _model(about: Mapping[str, Any]) -> list[str]:
@@ -194,7 +176,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
         f"Seed {seed}, the exported model, on `{split}`; the main score is {metric}. "
         "95 % bootstrap intervals over examples.",
         "",
-        *table(("score", "value", "95 % interval", "baseline"), rows),
+        *_table(("score", "value", "95 % interval", "baseline"), rows),
     ]
     lines += [
         f"\n`{name}` is int8: {metric} {row['int8']:.2f}, a loss of {row['loss']:.2f}."

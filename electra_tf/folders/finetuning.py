@@ -172,10 +172,6 @@ class FinetuningFolder:
         except ValueError as error:
             raise UserError(f"{self.path / TASK} is damaged: {error}") from error
 
-    def results(self) -> dict[str, Any]:
-        """Returns the content of results.json, or {}; null becomes NaN."""
-        return _with_nan(files.read_json(self.path / RESULTS, {}))
-
     def vocabulary(self) -> Vocabulary:
         """Loads vocab.txt; raises ValueError if its hash differs from task.json's."""
         path = self.path / _VOCABULARY

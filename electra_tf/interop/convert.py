@@ -57,10 +57,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     if model.not_taken:
         log(f"  not taken: {_listed(model.not_taken)}")
-    # Every format holds at least one encoder.
-    weights = sum(array.size for array in model.main.encoder.values())
-    size = (2 if model.float16 else 4) * weights
-    with files.replacing(folder, size=size) as part:
+    with files.replacing(folder) as part:
         part.mkdir()
         notes = target.write(part, model)
     for note in notes:
@@ -101,12 +98,12 @@ def _check_finite(model: Imported) -> None:
     parts = {role: {**x.encoder, **x.head} for role, x in model.towers.items()}
     parts["head"] = model.task.arrays if model.task else {}
     for part, arrays in parts.items():
-        for name, array in arrays.items():
-            if not np.isfinite(array).all():
-                raise UserError(
-                    f"{model.source}: {name} of the {part} has values that are not "
-                    "finite."
-                )
+        wrong = [name for name, x in arrays.items() if not np.isfinite(x).all()]
+        if wrong:
+            raise UserError(
+                f"{model.source}: {wrong[0]} of the {part} has values that are not "
+                "finite."
+            )
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:
@@ -142,15 +139,13 @@ def completed(model: Imported, options: ConvertConfig) -> Imported:
     home = PretrainingFolder(named(model.source))
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
-        if model.run and home.vocabulary_sha256 not in (None, vocabulary.sha256):
-            raise UserError(
-                f"--vocab_file={options.vocab_file} is not the vocabulary of "
-                f"{model.source}, by the SHA-256 in config.json."
-            )
-    elif vocabulary and model.run:
-        home.check_hash(vocabulary)
     if vocabulary is None:
         raise UserError(f"{model.source} has no vocab.txt: pass --vocab_file.")
+    if model.run and home.vocabulary_sha256 not in (None, vocabulary.sha256):
+        raise UserError(
+            f"{options.vocab_file or home.path / 'vocab.txt'} does not have the "
+            f"SHA-256 in config.json of {model.source}: pass another --vocab_file."
+        )
     sizes = model.main.sizes
     if len(vocabulary) > sizes.vocab_size:
         raise UserError(

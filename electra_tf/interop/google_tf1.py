@@ -6,8 +6,6 @@ The shared embeddings and the discriminator are under ``electra/``, the generato
 alone, lack ``generator/``.
 """
 
-import contextlib
-import math
 import re
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders.models import HUGGING_FACE_FILES
 from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, scatter
-from electra_tf.interop.networks import Imported, Source, Tower
+from electra_tf.interop.networks import Imported, Sizes, Source, Tower
 
 NAME = "google_tf1"
 _PREFIX = "electra"
@@ -33,6 +31,7 @@ OUTPUTS = (
 )
 
 MAIN, GENERATOR = "electra/", "generator/"
+_TABLES = ("word", "position", "token_type")
 # Training state, BERT's pooler, and heads of fine-tuned models.
 _NOT_WEIGHTS = re.compile(
     r"(.*/)?(global_step|temperature|adam_[mv]|(current_)?loss_scale|good_steps|"
@@ -41,61 +40,34 @@ _NOT_WEIGHTS = re.compile(
 
 
 def detect(source: Source) -> bool:
-    """Returns True for a checkpoint with ELECTRA's variable names."""
-    prefix = newest(Path(source.path))
-    if prefix is None:
+    """Returns True for a checkpoint of TensorFlow, or a folder with one."""
+    folder = Path(source.path)
+    # Other programs, such as faiss, also write *.index files.
+    if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         return False
-    try:
-        _, names = read_variables(prefix, re.compile(".*"))
-    except UserError:
-        # Other programs, such as faiss, also write *.index files.
-        folder = Path(source.path)
-        if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
-            return False
-        raise
-    return any(name.startswith(MAIN) for name in names)
+    return newest(folder) is not None
 
 
 def newest(path: Path) -> str | None:
-    """Returns the prefix of a checkpoint, or of the newest one in a folder, or None.
+    """Returns the prefix of a checkpoint, or of a folder's only or newest one, or None.
 
-    The file ``checkpoint`` selects one of several. Without it, a checkpoint without a
-    step comes first, then the last step.
+    The file ``checkpoint`` names the newest of several; ValueError without it.
     """
     if not path.is_dir():
         prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", str(path))
         return prefix if Path(f"{prefix}.index").is_file() else None
-    state = None
-    # Other programs also write files of this name.
-    with contextlib.suppress(UnicodeDecodeError):
-        state = tf.train.get_checkpoint_state(str(path))
-    # The name alone: the folder may have been copied from elsewhere.
-    name = Path(state.model_checkpoint_path).name if state else ""
-    if name and (path / f"{name}.index").is_file():
-        return str(path / name)
     prefixes = [str(file).removesuffix(".index") for file in path.glob("*.index")]
-
-    def order(prefix: str) -> tuple[float, str]:
-        step = re.search(r"-(\d+)$", prefix)
-        return (int(step[1]) if step else math.inf, prefix)
-
-    return max(prefixes, key=order, default=None)
-
-
-def read_variables(
-    prefix: str, skipped: re.Pattern
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Returns the variables of a checkpoint and the ``skipped`` names."""
-    files.check_checkpoint_path(prefix)
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        names = sorted(reader.get_variable_to_shape_map())
-        others = list(filter(skipped.fullmatch, names))
-        arrays = {n: reader.get_tensor(n) for n in names if n not in others}
-    except Exception as error:  # The reader raises many types.
-        reason = cli.reason(error)
-        raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
-    return arrays, others
+    if len(prefixes) < 2:
+        return prefixes[0] if prefixes else None
+    state = path / "checkpoint"
+    text = state.read_text("utf-8", "replace") if state.is_file() else ""
+    # The name alone: the folder may have been copied from elsewhere.
+    named = re.match(r'model_checkpoint_path: "(?:.*/)?(.+)"', text)
+    if named is None or str(path / named[1]) not in prefixes:
+        raise UserError(
+            f"{path} holds several checkpoints: name one, such as {min(prefixes)}."
+        )
+    return str(path / named[1])
 
 
 def read(source: Source) -> Imported:
@@ -103,7 +75,15 @@ def read(source: Source) -> Imported:
     source.reject("generator", "pair")
     prefix = newest(Path(source.path))
     folder = Path(prefix).parent
-    arrays, state = read_variables(prefix, _NOT_WEIGHTS)
+    files.check_checkpoint_path(prefix)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        names = sorted(reader.get_variable_to_shape_map())
+        state = list(filter(_NOT_WEIGHTS.fullmatch, names))
+        arrays = {n: reader.get_tensor(n) for n in names if n not in state}
+    except Exception as error:  # The reader raises many types.
+        reason = cli.reason(error)
+        raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
     tensors = Tensors(arrays, prefix)
     has_body = tensors.starting_with(GENERATOR)
     heads = {r: tensors.starting_with(f"{s}/") for r, s in HEAD_SCOPES.items()}
@@ -116,25 +96,25 @@ def read(source: Source) -> Imported:
     notes: list[str] = []
     if [*bodies.values()] == [MAIN, MAIN]:
         notes.append("one encoder serves both towers; here each gets a copy of it")
-    towers, num_heads = {}, {}
-    for role, body in source.selected(bodies).items():
+    towers, selected = {}, source.selected(bodies)
+    for role, body in selected.items():
         # Tied tables are stored once, with the discriminator.
         owns_tables = tensors.starting_with(f"{GENERATOR}embeddings/")
         tables = GENERATOR if owns_tables and role == "generator" else MAIN
-        if body not in num_heads:
-            given = source.num_heads if not towers else None
-            # The first role of a shared encoder is the discriminator.
-            owner = next(each for each in bodies if bodies[each] == body)
-            num_heads[body] = given or _num_heads(owner, folder, notes)
-        prefixes = {"embeddings": tables, "body": body}
-        sizes = tensors.sizes(GOOGLE_TF1, **prefixes, num_heads=num_heads[body])
-        encoder = tensors.read(GOOGLE_TF1.encoder(sizes, **prefixes))
+        # The first role of a shared encoder is the discriminator.
+        owner = next(each for each in bodies if bodies[each] == body)
+        is_first = body == next(iter(selected.values()))
+        num_heads = source.num_heads if is_first else None
+        num_heads = num_heads or _num_heads(owner, folder, notes)
+        sizes = _sizes(tensors, tables, body, num_heads)
+        sizes.check(prefix)
+        encoder = tensors.read(GOOGLE_TF1.encoder(sizes, tables, body))
         # The head is optional for the discriminator only.
         has_head = heads[role] or role == "generator"
         head = tensors.read(GOOGLE_TF1.head(role, sizes)) if has_head else {}
         towers[role] = Tower(sizes, encoder, head)
     if tensors.left and source.only is None:
-        names = ", ".join(tensors.left[:5])
+        names = ", ".join(sorted(tensors.left)[:5])
         raise UserError(
             f"{prefix} has variables that are not part of ELECTRA: {names}."
         )
@@ -144,22 +124,41 @@ def read(source: Source) -> Imported:
         source=source.path,
         **towers,
         vocabulary=Vocabulary.load(words) if words.is_file() else None,
-        not_taken=(*state, *tensors.left),
+        not_taken=(*state, *sorted(tensors.left)),
         notes=tuple(notes),
+    )
+
+
+def _sizes(tensors: Tensors, tables: str, body: str, num_heads: int | None) -> Sizes:
+    """Infers the sizes of an encoder from tensor shapes."""
+    names = [f"{tables}embeddings/{x}_embeddings" for x in _TABLES]
+    names.append(f"{body}encoder/layer_0/intermediate/dense/kernel")
+    # A tensor without two axes is refused when it is read.
+    shapes = [np.atleast_2d(tensors.take(name)).shape for name in names]
+    words, positions, segments, inner = shapes
+    block = re.compile(f"{body}encoder/layer_[0-9]+/")
+    layers = {match[0] for match in map(block.match, tensors) if match}
+    return Sizes(
+        vocab_size=words[0],
+        embedding_size=words[1],
+        max_positions=positions[0],
+        num_segments=segments[0],
+        num_layers=len(layers),
+        hidden_size=inner[0],
+        num_heads=num_heads or max(1, inner[0] // 64),
+        intermediate_size=inner[1],
     )
 
 
 def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
     """Returns num_attention_heads of a config file, or None for the default rule."""
-    candidates = sorted(folder.glob(f"*{role}*config*.json"))
-    if role == "discriminator":
-        candidates.append(folder / "config.json")
-    for path in candidates:
-        config = files.read_json(path, {}, shape={"num_attention_heads": int | None})
+    shape = {"num_attention_heads": int | None}
+    for path in sorted(folder.glob(f"*{role}*config*.json"))[:1]:
+        config = files.read_json(path, shape=shape)
         if config.get("hidden_act", "gelu") != "gelu":
             act = config["hidden_act"]
             raise UserError(f"{path}: hidden_act is {act!r}, not 'gelu'.")
-        if (heads := config.get("num_attention_heads")) is not None:
+        if heads := config.get("num_attention_heads"):
             return heads
     notes.append(f"assumed: the {role} has hidden size // 64 attention heads")
     return None

@@ -8,17 +8,17 @@ import dataclasses
 import re
 import typing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from electra_tf import cli, files
 from electra_tf.errors import UserError
-from electra_tf.folders.cards import data_lines, recipe_lines, sections, table
+from electra_tf.folders import cards
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
 from electra_tf.interop import task_heads, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
-from electra_tf.interop.networks import Imported, Sizes, Source, TaskHead, Tower
+from electra_tf.interop.networks import Imported, Sizes, Source, Tower
 
 NAME = "hugging_face"
 GENERATOR = "generator"
@@ -48,7 +48,6 @@ SIZES = {
     "attention_probs_dropout_prob": "attention_dropout",
     "initializer_range": "initializer_range",
 }
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _HINTS = typing.get_type_hints(Sizes)
 _SHAPE = {
     **{theirs: _HINTS[ours] for theirs, ours in SIZES.items()},
@@ -58,87 +57,55 @@ _SHAPE = {
     "model_type": str | None,
     "tie_word_embeddings": bool | None,
 }
-# Prefixes of task heads, which may stay unread.
-_TASK_HEADS = ("classifier.", "qa_outputs.", "sequence_summary.", "summary.")
-BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+# Prefixes of task heads and buffers, which may stay unread.
+_UNREAD = (
+    *("classifier.", "qa_outputs.", "sequence_summary.", "summary.", "pooler."),
+    *("embeddings.position_ids", "embeddings.token_type_ids"),
+)
 # Older pickles hold the generator's output matrix, a copy of the word table.
 OUTPUT_MATRIX = "generator_lm_head.weight"
 
 # Downloaded besides the weights.
 _SMALL = ("*.json", "vocab.txt")
-_DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
-_CARD = """---
-library_name: transformers
-tags:
-- electra{tag}
----
-
-# {title}
-
-A text encoder pretrained as ELECTRA (Clark et al., 2020){training}, exported by \
-`electra_tf`.
-
-```python
+_FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- electra\n---\n\n"
+_CODE = """python
 from transformers import AutoTokenizer, {loaded}
 
 tokenizer = AutoTokenizer.from_pretrained("this/folder")
-model = {loaded}.from_pretrained("this/folder")
-```
-
-{body}"""
-# How to decode the logits, by kind of task.
-_TASK_NOTES = {
-    "regression": "The logit is the number, on the scale of the training data.\n\n",
-    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.\n\n",
-    "tagging": "The first piece of a word predicts its tag.\n\n",
-}
-
-
-class _Half(NamedTuple):
-    role: str
-    tower: Tower
-    not_taken: tuple[str, ...]
-    task: TaskHead | None = None
+model = {loaded}.from_pretrained("this/folder")"""
 
 
 def detect(source: Source) -> bool:
-    """Returns True for a hub name or a folder with ``transformers`` weights."""
+    """Returns True for a hub name or a folder with the config of ``transformers``."""
     folder = Path(source.path)
     if not folder.is_dir():
         return _is_hub_name(source.path)
-    has_weights = any((folder / name).is_file() for name in HUGGING_FACE_FILES)
-    config = folder / "config.json"
-    return has_weights or "model_type" in files.read_json(config, {})
+    return "model_type" in files.read_json(folder / "config.json", {})
 
 
 def read(source: Source) -> Imported:
     """Reads one folder, and the generator's folder if it is known."""
+    source.reject("num_heads")
     folder = _local_folder(source.path)
     other = source.generator
     if other is None and (folder / GENERATOR / "config.json").is_file():
         other = str(folder / GENERATOR)
-    heads = [source.num_heads, None]
-    if other is not None and source.only == "generator":
-        heads.reverse()
-    first = _read_half(folder, heads[0], with_task=source.only is None)
-    halves = {first.role: first}
+    model = _read_half(source.path, folder, with_task=source.only is None)
+    towers, not_taken = model.towers, model.not_taken
     if other is not None and source.only != "discriminator":
-        second = _read_half(_local_folder(other), heads[1])
-        if (first.role, second.role) != ("discriminator", "generator"):
+        second = _read_half(other, _local_folder(other))
+        if [*towers, *second.towers] != ["discriminator", "generator"]:
             raise UserError(
-                f"{source.path} holds a {first.role} and {other} a {second.role}; they "
-                "must hold a discriminator and a generator, in this order."
+                f"{source.path} and {other} must hold a discriminator and a generator, "
+                "in this order."
             )
-        halves[second.role] = second
-    towers = source.selected({role: half.tower for role, half in halves.items()})
-    tokenizer = tokenizer_files.read_tokenizer(folder)
-    if len(halves) == 2:
-        theirs = tokenizer_files.read_tokenizer(_local_folder(other))
-        if theirs.vocabulary not in (None, tokenizer.vocabulary):
+        if second.vocabulary not in (None, model.vocabulary):
             raise UserError(f"{source.path} and {other} have different vocabularies.")
-    task, notes = first.task, tokenizer.notes
+        towers, not_taken = towers | second.towers, not_taken + second.not_taken
+    towers = source.selected(towers)
+    task, notes = model.task, model.notes
     may_be_pair = task is not None and task.kind in task_heads.PROBLEMS
     if source.pair is not None:
         if not may_be_pair:
@@ -148,44 +115,26 @@ def read(source: Source) -> Imported:
         task = dataclasses.replace(task, options=options)
     elif may_be_pair and "text_names" not in task.options:
         notes += ("assumed: an example has one text (--pair: two texts)",)
-    return Imported(
-        format=NAME,
-        source=source.path,
-        **towers,
-        **vars(dataclasses.replace(tokenizer, notes=notes)),
-        not_taken=tuple(name for half in halves.values() for name in half.not_taken),
+    return dataclasses.replace(
+        model,
+        discriminator=towers.get("discriminator"),
+        generator=towers.get("generator"),
+        not_taken=not_taken,
         task=task,
+        notes=notes,
     )
 
 
-def _read_half(
-    folder: Path, num_heads: int | None = None, *, with_task: bool = False
-) -> _Half:
+def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Imported:
+    """Reads one tower, the tokenizer and perhaps the head of a task."""
     config = read_config(folder)
+    sizes = Sizes(**{ours: config[theirs] for theirs, ours in SIZES.items()})
+    sizes.check(str(folder / "config.json"))
     tensors = Tensors(read_tensors(folder), str(folder))
     is_generator = tensors.starting_with("generator_")
     role = "generator" if is_generator else "discriminator"
     # Bare encoders lack this prefix.
     prefix = "electra." if tensors.starting_with("electra.") else ""
-    sizes = tensors.sizes(
-        HUGGING_FACE,
-        embeddings=prefix,
-        body=prefix,
-        # The default of `transformers`, not the original's rule.
-        num_heads=num_heads or config.get("num_attention_heads", 4),
-        **{SIZES[name]: config[name] for name in _RATES if name in config},
-    )
-    # The config of other weights may have another num_attention_heads, which fits all
-    # shapes.
-    wrong = [
-        f"{theirs} is {config[theirs]}, and {getattr(sizes, ours)} by the tensors"
-        for theirs, ours in SIZES.items()
-        if config.get(theirs, getattr(sizes, ours)) != getattr(sizes, ours)
-        and not (ours == "num_heads" and num_heads)
-    ]
-    if wrong:
-        where = folder / "config.json"
-        raise UserError(f"{where} contradicts the tensors: {'; '.join(wrong)}.")
     encoder = tensors.read(HUGGING_FACE.encoder(sizes, prefix, prefix))
     head = {}
     if is_generator or tensors.starting_with(f"{HEAD_SCOPES['discriminator']}."):
@@ -197,17 +146,25 @@ def _read_half(
         )
     words = f"{prefix}embeddings.word_embeddings.weight"
     if OUTPUT_MATRIX in tensors and not np.array_equal(
-        tensors.get(OUTPUT_MATRIX), tensors.get(words), equal_nan=True
+        tensors.take(OUTPUT_MATRIX), tensors.take(words), equal_nan=True
     ):
         raise UserError(f"{folder}: {OUTPUT_MATRIX} is not the word table, {words}.")
     task, width = None, sizes.hidden_size
     if with_task and not head:
         task = task_heads.of_hugging_face(tensors, config, width, str(folder))
-    known = (*_TASK_HEADS, *(prefix + name for name in (*BUFFERS, "pooler.")))
-    if unknown := [name for name in tensors.left if not name.startswith(known)]:
+    left = sorted(tensors.left)
+    unknown = [n for n in left if not n.removeprefix(prefix).startswith(_UNREAD)]
+    if unknown:
         names = ", ".join(unknown[:5])
         raise UserError(f"{folder} has tensors that are not part of ELECTRA: {names}.")
-    return _Half(role, Tower(sizes, encoder, head), tuple(tensors.left), task)
+    return Imported(
+        format=NAME,
+        source=source,
+        **{role: Tower(sizes, encoder, head)},
+        **tokenizer_files.read_tokenizer(folder),
+        not_taken=tuple(left),
+        task=task,
+    )
 
 
 def _is_hub_name(path: str) -> bool:
@@ -219,8 +176,6 @@ def _local_folder(path: str) -> Path:
     """Returns the folder itself, or a downloaded copy of a hub repository."""
     if Path(path).is_dir():
         return Path(path)
-    if not _is_hub_name(path):
-        raise FileNotFoundError(f"{path} is neither a folder nor a name on the hub.")
     from huggingface_hub import snapshot_download
 
     try:
@@ -248,12 +203,7 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
             f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}: save other weights "
             "as one safetensors file first."
         )
-    read = _safetensors if path.suffix == ".safetensors" else _pickled
-    # LayerNorms had other names before 2020.
-    return {
-        name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): x
-        for name, x in read(path).items()
-    }
+    return _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -261,17 +211,10 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
     try:
-        arrays = load_file(path)
+        return load_file(path)
     # NumPy lacks some types.
     except (SafetensorError, AttributeError) as error:
         raise UserError(f"{path} is damaged, or quantized: {error}.") from error
-    for name, array in arrays.items():
-        if array.dtype.name not in _DTYPES:
-            raise UserError(
-                f"{path} may be quantized: {name} has the type {array.dtype.name}; "
-                f"allowed are {', '.join(_DTYPES)}."
-            )
-    return arrays
 
 
 def _pickled(path: Path) -> dict[str, np.ndarray]:
@@ -299,11 +242,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Reads config.json; raises ValueError if it is damaged or not supported."""
     path = folder / "config.json"
     config = files.read_json(path)
-    there = {name: shape for name, shape in _SHAPE.items() if name in config}
-    files.check_shape(config, there, f"{path} is damaged")
-    # Another implementation of exact GELU in `transformers`.
-    if config.get("hidden_act") == "gelu_python":
-        config["hidden_act"] = "gelu"
+    files.check_shape(config, _SHAPE, f"{path} is damaged")
     wrong = [
         f"{name} is {config[name]!r}, not {value!r}"
         for name, value in _FIXED.items()
@@ -360,38 +299,13 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
 
 def model_card(model: Imported) -> str:
     """Returns the card of a fine-tuned model, or of the main tower's folder."""
-    if task := model.task:
-        threshold = task.options.get("threshold", 0.5)
-        note = _TASK_NOTES.get(task.kind, "").format(threshold=threshold)
-        return _CARD.format(
-            tag=f"\n- {task.kind.replace('_', '-')}",
-            title=f"{task.options.get('task', task.kind)}, by ELECTRA",
-            training=" and fine-tuned",
-            loaded=task_heads.CLASSES[task.kind],
-            body=note + task.facts,
-        )
     main, *others = model.towers
-    casing = "lower-cased" if model.lower_case else "cased"
-    if model.lower_case and not model.strip_accents:
-        casing += ", accents kept"
-    # The config of imported weights is not a training recipe.
-    has_recipe = "num_train_steps" in model.run.get("config", {})
-    scores = [(name, f"{x:.4g}") for name, x in sorted(model.scores.items())]
-    parts = {
-        "Model": [
-            f"* {main}: {model.main.sizes}",
-            *(f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others),
-            f"* text is {casing}; {len(model.vocabulary)} WordPiece tokens",
-            f"* position embeddings are trained up to {model.trained_length} tokens",
-        ],
-        "Data": data_lines(model.run),
-        "Training": recipe_lines(model.run) if has_recipe else [],
-        "Scores on held-out text": table(("score", "value"), scores),
-    }
-    return _CARD.format(
-        tag="",
-        title="ELECTRA",
-        training="",
-        loaded=task_heads.CLASSES[main] if model.main.head else "ElectraModel",
-        body=sections(parts),
-    )
+    loaded = task_heads.CLASSES[main] if model.main.head else "ElectraModel"
+    title, use, notes = "Encoder", "and exported", f"* {main}: {model.main.sizes}\n"
+    for other in others:
+        notes += f"* {other}, in `{other}/`: {model.towers[other].sizes}\n"
+    if task := model.task:
+        loaded, notes = task_heads.CLASSES[task.kind], ""
+        title, use = task.options.get("task", task.kind), "and fine-tuned"
+    code, facts = _CODE.format(loaded=loaded), f"{notes}\n{model.facts}"
+    return _FRONT_MATTER + cards.card(title, use, code, facts)

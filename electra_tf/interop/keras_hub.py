@@ -1,10 +1,8 @@
-"""Converts keras-hub's ``ElectraBackbone``: presets and ``.keras`` files.
+"""Converts presets of keras-hub's ``ElectraBackbone``.
 
 A backbone has a pooler, which ELECTRA does not train, and no heads of ELECTRA.
 """
 
-import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,9 +24,6 @@ VOCABULARY = "assets/tokenizer/vocabulary.txt"
 OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
 CLASS_NAME = "ElectraBackbone"
-
-# The config.json of the large model has 3 kB.
-_MAX_CONFIG_BYTES = 1 << 20
 
 GELU_NOTE = (
     "keras-hub approximates GELU by tanh, this library does not: hidden states differ "
@@ -70,30 +65,30 @@ _POOLER = ("pooled_dense/kernel", "pooled_dense/bias")
 
 
 def detect(source: Source) -> bool:
-    """Returns True for a preset (folder or name) or a ``.keras`` backbone."""
+    """Returns True for a preset: a folder or a name of keras-hub."""
     path, name = Path(source.path), source.path
-    if not path.exists():
-        # The prefix first: most names need no import of keras-hub.
-        prefix = name.startswith("electra_")
-        return prefix and name in _hub().models.ElectraBackbone.presets
-    return _json(path).get("class_name") == CLASS_NAME
+    if path.is_dir():
+        return files.read_json(path / CONFIG, {}).get("class_name") == CLASS_NAME
+    # The prefix first: most names need no import of keras-hub.
+    prefix = name.startswith("electra_") and not path.exists()
+    return prefix and name in _hub().models.ElectraBackbone.presets
 
 
 def read(source: Source) -> Imported:
     """Reads a backbone, without a head, as the tower to fine-tune."""
-    if source.generator or source.only == "generator":
-        raise UserError(
-            f"{source.path} is a backbone, which has no generator: leave out "
-            "--generator and --only=generator."
-        )
-    source.reject("num_heads", "pair")
-    head = Path(source.path) / HEAD
+    source.reject("generator", "num_heads", "pair")
+    path = Path(source.path)
+    try:
+        towers, tokenizer = {"discriminator": _tower(_load(path))}, _tokenizer_of(path)
+    except Exception as error:  # Keras raises many types.
+        reason = cli.reason(error)
+        raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error
     return Imported(
         format=NAME,
         source=source.path,
-        discriminator=_tower(_load(Path(source.path))),
-        **_tokenizer_beside(source.path),
-        not_taken=(HEAD,) if head.is_file() else (),
+        **source.selected(towers),
+        **tokenizer,
+        not_taken=(HEAD,) if (path / HEAD).is_file() else (),
         notes=(f"{POOLER_NOTE} and was not taken.", GELU_NOTE),
     )
 
@@ -114,7 +109,7 @@ def _variables(
 ) -> list[tuple[Row, list[keras.Variable]]]:
     """Returns the rows of an encoder with their variables."""
     variables = {variable.path: variable for variable in backbone.weights}
-    rows = _STYLE.encoder(sizes)
+    rows = list(_STYLE.encoder(sizes))
     known = {*_POOLER, *(name for row in rows for name in row.theirs)}
     if different := sorted(variables.keys() ^ known):
         names = ", ".join(different[:5])
@@ -146,103 +141,54 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     )
     backbone.save_to_preset(str(folder))
     tokenizer.save_to_preset(str(folder))
-    notes = [
+    return (
         "The preset holds the encoder only: keras-hub has no place for the heads.",
         f"{POOLER_NOTE}: in the preset it has random initial weights. Use "
         '"sequence_output"[:, 0] and not "pooled_output".',
         GELU_NOTE,
-    ]
-    if sizes.attention_dropout != sizes.dropout:
-        notes.append(
-            f"keras-hub has one dropout rate: {sizes.dropout} replaces the attention "
-            f"dropout of {sizes.attention_dropout}."
-        )
-    return tuple(notes)
+        f"keras-hub has one dropout rate, here {sizes.dropout}, also of the attention.",
+    )
 
 
 def _load(path: Path) -> keras.Model:
     """Loads a backbone; keras-hub downloads presets by name."""
-    try:
-        if path.suffix == ".keras":
-            models.check_archive(path)
-            _check_config(path, [path])
-            return keras.saving.load_model(path, compile=False)
-        if path.is_dir():
-            _check_config(path, path.glob("*.h5"))
-        # Keras's global policy would round the weights.
-        return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
-    except Exception as error:  # Keras raises many types.
-        reason = cli.reason(error)
-        raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error
+    if path.is_dir():
+        _check_config(path)
+    # Keras's global policy would round the weights.
+    return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
 
 
-def _tokenizer_beside(source: str) -> dict[str, Any]:
+def _tokenizer_of(path: Path) -> dict[str, Any]:
     """Returns the fields ``vocabulary``, ``lower_case`` and ``strip_accents``."""
-    folder = Path(source)
-    if not folder.exists():
-        tokenizer = _hub().models.ElectraTokenizer.from_preset(source)
-        return {
-            "vocabulary": Vocabulary(tuple(tokenizer.get_vocabulary())),
-            "lower_case": tokenizer.lowercase,
-            "strip_accents": tokenizer.strip_accents,
-        }
-    if not (folder / VOCABULARY).is_file():
+    if path.is_dir() and not (path / TOKENIZER).is_file():
         return {}
-    flags = dict.fromkeys(("lowercase", "strip_accents", "split"), bool | None)
-    shape = {"config": {**flags, "suffix_indicator": str | None}}
-    # Without the file, the casing is unknown.
-    about = files.read_json(folder / TOKENIZER, {"config": {}}, shape=shape)
-    prefix, splits = (about["config"].get(x) for x in ("suffix_indicator", "split"))
-    if prefix not in (None, "##") or splits is False:
+    tokenizer = _hub().models.ElectraTokenizer.from_preset(str(path))
+    prefix, splits = tokenizer.suffix_indicator, tokenizer.split
+    if prefix != "##" or not splits:
         raise UserError(
-            f"{folder / TOKENIZER}: suffix_indicator is {prefix!r} and split {splits}, "
-            "not '##' and True."
+            f"suffix_indicator is {prefix!r} and split {splits}, not '##' and True."
         )
     return {
-        "vocabulary": Vocabulary.load(folder / VOCABULARY),
-        "lower_case": about["config"].get("lowercase"),
-        "strip_accents": about["config"].get("strip_accents"),
+        "vocabulary": Vocabulary(tuple(tokenizer.get_vocabulary())),
+        "lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
     }
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file, or the config.json inside a preset or ``.keras`` file.
-
-    Returns {} if the file is damaged. Raises ValueError if the config is too large.
-    """
-    path = path / CONFIG if path.is_dir() else path
-    try:
-        if path.suffix != ".keras":
-            return files.read_json(path)
-        with zipfile.ZipFile(path) as archive:
-            size = archive.getinfo(CONFIG).file_size
-            if size <= _MAX_CONFIG_BYTES:
-                return files.parse_json(archive.read(CONFIG).decode(), str(path), dict)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        return {}
-    raise UserError(f"{path}: its {CONFIG} would unpack to {size} bytes.")
-
-
-def _check_config(path: Path, weights: Iterable[Path]) -> None:
-    """Raises ValueError if sizes or layers of the config do not fit the weights.
-
-    Keras would allocate all weights before it detects that a file lacks them, and does
-    not read further layers.
-    """
-    config = _json(path).get("config")
-    config = config if isinstance(config, dict) else {}
+def _check_config(folder: Path) -> None:
+    """Raises ValueError if sizes or layers of the config do not fit the weights."""
+    config = files.read_json(folder / CONFIG, shape={"config": dict})["config"]
     sizes = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
-    held = sum(file.stat().st_size for file in weights)
-    models.check_sizes({"config": {**sizes, "size": sizes["embedding_size"]}}, held)
-    if (path / "model.weights.h5").is_file():
-        with h5py.File(path / "model.weights.h5") as file:
-            # Keras 2 has another name for `layers`.
-            names = [x for x in file.get("layers", ()) if x.startswith("transformer")]
-        if len(names) > (count := config.get("num_layers", len(names))):
-            raise UserError(
-                f"model.weights.h5 has {len(names)} layers, and num_layers in {CONFIG} "
-                f"is {count}: correct it"
-            )
+    models.check_sizes(sizes, sum(x.stat().st_size for x in folder.glob("*.h5")))
+    with h5py.File(folder / "model.weights.h5") as file:
+        # Keras 2 has another name for `layers`.
+        names = [x for x in file.get("layers", ()) if x.startswith("transformer")]
+    # Keras does not read further layers.
+    if len(names) > (count := config.get("num_layers", len(names))):
+        raise UserError(
+            f"model.weights.h5 has {len(names)} layers, and num_layers in {CONFIG} is "
+            f"{count}: correct it"
+        )
 
 
 def _hub() -> ModuleType:

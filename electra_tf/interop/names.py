@@ -6,7 +6,7 @@ kernels are transposed.
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -18,6 +18,9 @@ HEAD_SCOPES = {
     "discriminator": "discriminator_predictions",
     "generator": "generator_predictions",
 }
+
+
+_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +84,10 @@ class Style:
             for leaf in ("gamma", "beta")
         ]
 
-    def encoder(self, sizes: Sizes, embeddings: str = "", body: str = "") -> list[Row]:
-        """Returns the rows of all arrays of an encoder.
+    def encoder(
+        self, sizes: Sizes, embeddings: str = "", body: str = ""
+    ) -> Iterator[Row]:
+        """Yields the rows of all arrays of an encoder.
 
         ``embeddings`` and ``body`` (projection and blocks) are prefixes of their names.
         Query, key and value form one kernel [D, 3D].
@@ -90,36 +95,30 @@ class Style:
         width, size = sizes.embedding_size, sizes.hidden_size
         wide = sizes.intermediate_size
         scope = f"{embeddings}embeddings/"
-        rows = [
-            Row(
-                f"{EMBEDDINGS}{ours}_embeddings",
-                (self.name(f"{scope}{google}_embeddings"),),
-                (count, width),
-            )
-            for ours, google, count in (
-                ("word", "word", sizes.vocab_size),
-                ("position", "position", sizes.max_positions),
-                ("segment", "token_type", sizes.num_segments),
-            )
-        ]
-        rows += self.norm(f"{EMBEDDINGS}layer_norm", width, f"{scope}LayerNorm")
+        for ours, google, count in (
+            ("word", "word", sizes.vocab_size),
+            ("position", "position", sizes.max_positions),
+            ("segment", "token_type", sizes.num_segments),
+        ):
+            name = self.name(f"{scope}{google}_embeddings")
+            yield Row(f"{EMBEDDINGS}{ours}_embeddings", (name,), (count, width))
+        yield from self.norm(f"{EMBEDDINGS}layer_norm", width, f"{scope}LayerNorm")
         if width != size:
             projection = f"{body}embeddings_project"
-            rows += self.dense("embeddings_projection", (width, size), projection)
+            yield from self.dense("embeddings_projection", (width, size), projection)
         for index in range(sizes.num_layers):
             ours, block = f"layer_{index}/", f"{body}encoder/layer_{index}/"
             qkv = [f"{block}attention/self/{x}" for x in ("query", "key", "value")]
             after, inner = f"{block}attention/output/", f"{block}intermediate/dense"
             outer = f"{block}output/"
-            rows += [
-                *self.dense(f"{ours}qkv", (size, 3 * size), *qkv),
-                *self.dense(f"{ours}attention_output", (size, size), f"{after}dense"),
-                *self.norm(f"{ours}attention_layer_norm", size, f"{after}LayerNorm"),
-                *self.dense(f"{ours}intermediate", (size, wide), inner),
-                *self.dense(f"{ours}output", (wide, size), f"{outer}dense"),
-                *self.norm(f"{ours}output_layer_norm", size, f"{outer}LayerNorm"),
-            ]
-        return rows
+            yield from self.dense(f"{ours}qkv", (size, 3 * size), *qkv)
+            own = f"{ours}attention_output"
+            yield from self.dense(own, (size, size), f"{after}dense")
+            own = f"{ours}attention_layer_norm"
+            yield from self.norm(own, size, f"{after}LayerNorm")
+            yield from self.dense(f"{ours}intermediate", (size, wide), inner)
+            yield from self.dense(f"{ours}output", (wide, size), f"{outer}dense")
+            yield from self.norm(f"{ours}output_layer_norm", size, f"{outer}LayerNorm")
 
     def head(self, role: str, sizes: Sizes) -> list[Row]:
         """Returns the rows of a head, without the generator's tied output matrix."""
@@ -163,90 +162,38 @@ def scatter(rows: Iterable[Row], arrays: Arrays) -> dict[str, np.ndarray]:
     }
 
 
-class Tensors:
-    """The named arrays of a source; tracks the arrays that were not read."""
+class Tensors(dict[str, np.ndarray]):
+    """The arrays of a source by name; ``left`` has the names that were not taken."""
 
     def __init__(self, arrays: Arrays, source: str):
-        self._arrays = dict(arrays)
-        self._left = set(self._arrays)
-        self._source = source
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
-
-    @property
-    def left(self) -> list[str]:
-        """Names of the arrays that were not read."""
-        return sorted(self._left)
+        super().__init__(arrays)
+        self.source, self.left = source, set(arrays)
 
     def starting_with(self, prefix: str) -> bool:
-        return any(name.startswith(prefix) for name in self._arrays)
+        return any(name.startswith(prefix) for name in self)
 
-    def get(self, name: str) -> np.ndarray:
+    def take(self, name: str) -> np.ndarray:
         """Returns one array as float32."""
-        if name not in self._arrays:
-            raise UserError(f"{self._source} has no tensor {name}: it is incomplete.")
-        self._left.discard(name)
-        return np.asarray(self._arrays[name]).astype(np.float32)
+        if name not in self:
+            raise UserError(f"{self.source} has no tensor {name}: it is incomplete.")
+        self.left.discard(name)
+        if (kind := self[name].dtype.name) not in _DTYPES:
+            raise UserError(
+                f"{self.source} may be quantized: {name} has the type {kind}; allowed "
+                f"are {', '.join(_DTYPES)}."
+            )
+        return self[name].astype(np.float32)
 
     def read(self, rows: Iterable[Row]) -> dict[str, np.ndarray]:
         """Returns our arrays of the rows."""
         ours = {}
         for row in rows:
-            parts = [self.get(name) for name in row.theirs]
+            parts = [self.take(name) for name in row.theirs]
             for name, part in zip(row.theirs, parts, strict=True):
                 if part.shape != row.their_shape:
                     raise UserError(
-                        f"{self._source}: {name} has the shape {list(part.shape)}, not "
+                        f"{self.source}: {name} has the shape {list(part.shape)}, not "
                         f"{list(row.their_shape)}."
                     )
             ours[row.ours] = row.join(parts)
         return ours
-
-    def sizes(
-        self,
-        style: Style,
-        *,
-        embeddings: str,
-        body: str,
-        num_heads: int | None = None,
-        **rates: float,
-    ) -> Sizes:
-        """Infers the sizes of an encoder from tensor shapes.
-
-        Prefixes are as in ``Style.encoder``. ``rates`` are dropout rates and the
-        initializer range. Default of ``num_heads``: hidden size // 64.
-        """
-        tables = ("word", "position", "token_type")
-        names = [f"{embeddings}embeddings/{table}_embeddings" for table in tables]
-        names.append(f"{body}encoder/layer_0/intermediate/dense/kernel")
-        shapes = [self.get(style.name(name)).shape for name in names]
-        for name, shape in zip(names, shapes, strict=True):
-            if len(shape) != 2:
-                raise UserError(
-                    f"{self._source}: {style.name(name)} has the shape {list(shape)}, "
-                    "not two axes."
-                )
-        words, positions, segments, inner = shapes
-        hidden_size, intermediate_size = inner[::-1] if style.flip else inner
-        block = re.compile(re.escape(body) + r"encoder[/.]layer[_.]\d+\b")
-        blocks = {match[0] for match in map(block.match, self._arrays) if match}
-        heads = max(1, hidden_size // 64) if num_heads is None else num_heads
-        if heads < 1 or hidden_size % heads:
-            raise UserError(
-                f"{self._source}: hidden size {hidden_size} is not divisible by "
-                f"num_heads {heads}."
-            )
-        if wrong := {name: rate for name, rate in rates.items() if not 0 <= rate < 1}:
-            raise UserError(f"{self._source}: not in [0, 1): {wrong}.")
-        return Sizes(
-            vocab_size=words[0],
-            embedding_size=words[1],
-            max_positions=positions[0],
-            num_segments=segments[0],
-            num_layers=len(blocks),
-            hidden_size=hidden_size,
-            num_heads=heads,
-            intermediate_size=intermediate_size,
-            **rates,
-        )

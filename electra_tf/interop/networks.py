@@ -14,6 +14,7 @@ Letters: C outputs, D hidden size.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -87,6 +88,19 @@ class Sizes:
     attention_dropout: float = 0.1
     initializer_range: float = 0.02
 
+    def check(self, source: str) -> None:
+        """Raises ValueError for numbers that no encoder has."""
+        if self.num_heads < 1 or self.hidden_size % self.num_heads:
+            raise UserError(
+                f"{source}: hidden size {self.hidden_size} is not divisible by "
+                f"num_heads {self.num_heads}."
+            )
+        for name in ("dropout", "attention_dropout", "initializer_range"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(
+                    f"{source}: {name} is {getattr(self, name)}, not in [0, 1)."
+                )
+
     def __str__(self) -> str:
         return (
             f"{self.num_layers} layers x {self.hidden_size}, {self.num_heads} heads, "
@@ -116,7 +130,6 @@ class TaskHead:
             add a GELU layer before the output.
         dropout: rate before the linear layer.
         options: entries of task.json that the source has.
-        facts: model card sections, if the source is a run of this library.
     """
 
     kind: str
@@ -124,7 +137,6 @@ class TaskHead:
     arrays: Arrays
     dropout: float = 0.1
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    facts: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +147,8 @@ class Imported:
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
         float16: whether to write weights in half precision.
-        run: config.json of the pretraining run, and its held-out ``scores``.
+        run: config.json of the pretraining run.
+        facts: sections of the run's model card.
         recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 
@@ -154,7 +167,7 @@ class Imported:
     notes: tuple[str, ...] = ()
     float16: bool = False
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    facts: str = ""
     recipe: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     task: TaskHead | None = None
 
@@ -163,13 +176,10 @@ class Imported:
             raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
         if len(self.towers) < 2:
             return
-        theirs = self.generator.encoder
-        different = [
-            name
-            for name, ours in self.discriminator.encoder.items()
-            if name.startswith(EMBEDDINGS)
-            and not np.array_equal(ours, theirs.get(name), equal_nan=True)
-        ]
+        ours, theirs = self.discriminator.encoder, self.generator.encoder
+        equal = functools.partial(np.array_equal, equal_nan=True)
+        tables = [name for name in ours if name.startswith(EMBEDDINGS)]
+        different = [n for n in tables if not equal(ours[n], theirs.get(n))]
         if different:
             raise UserError(
                 f"{self.source}: discriminator and generator do not share their "
@@ -252,18 +262,14 @@ def encoder_tower(
         raise UserError(f"{source} is quantized: convert the model before quantize.")
     if encoder.lora_rank:
         encoder = encoder.merge_lora()
-    heads = {} if head is None else values(head_variables(head))
-    return Tower(sizes(encoder), values(encoder_variables(encoder)), heads)
-
-
-def sizes(encoder: TextEncoder) -> Sizes:
-    """Returns the sizes, dropout and initializer of an encoder."""
     table = encoder.embeddings
-    return Sizes(
+    sizes = Sizes(
         embedding_size=table.size,
         **{name: getattr(table, name) for name in _OF_EMBEDDINGS},
         **{name: getattr(encoder, name) for name in _OF_ENCODER},
     )
+    heads = {} if head is None else values(head_variables(head))
+    return Tower(sizes, values(encoder_variables(encoder)), heads)
 
 
 def encoder_variables(encoder: TextEncoder) -> dict[str, keras.Variable]:

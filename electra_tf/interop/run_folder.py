@@ -8,9 +8,11 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.errors import UserError
+from electra_tf.folders.cards import facts_of
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
+    CARD,
     CONFIG,
     MODELS,
     RECIPE,
@@ -32,7 +34,7 @@ from electra_tf.pretraining import (
 NAME = "electra_tf"
 OUTPUTS = (
     *(f"{name}{suffix}" for name in MODELS for suffix in (KERAS, HALVES)),
-    *(VOCABULARY, CONFIG, RECIPE),
+    *(VOCABULARY, CONFIG, RECIPE, CARD),
     *task_heads.OUTPUTS,
 )
 
@@ -48,7 +50,7 @@ def _is_pretrained(source: Source) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Reads the saved models, vocab.txt, config.json and the last held-out scores."""
+    """Reads the saved models, vocab.txt, config.json and the model card."""
     if not _is_pretrained(source):
         return task_heads.read(source)
     source.reject("generator", "num_heads", "pair")
@@ -61,9 +63,9 @@ def read(source: Source) -> Imported:
         vocabulary=folder.vocabulary(),
         lower_case=casing.get("lower_case"),
         strip_accents=casing.get("strip_accents"),
-        trained_length=folder.flags.get("max_seq_length"),
+        trained_length=folder.trained_length,
         run=folder.settings,
-        scores=folder.held_out(),
+        facts=facts_of(folder.path / CARD),
         # Of the encoder that fine-tuning starts from.
         recipe={} if source.only == "generator" else recommended(folder.path),
     )
@@ -71,8 +73,15 @@ def read(source: Source) -> Imported:
 
 def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
     towers: dict[str, Tower] = {}
-    if source.only != "discriminator" and (generator := _generator(folder, source)):
-        towers["generator"] = generator
+    generator = None
+    if source.only != "discriminator":
+        generator = _load(folder, "generator", keras.Model)
+    if isinstance(generator, MaskedLM):
+        where = f"{source.path}: generator.keras"
+        tower = networks.encoder_tower(generator.encoder, where, generator.head)
+        towers["generator"] = tower
+    elif generator:
+        raise _unknown(source, "generator", generator)
     if source.only == "generator":
         return towers
     detector = _load(folder, "discriminator", Discriminator)
@@ -87,11 +96,8 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
         raise _unknown(source, "discriminator", objective)
     elif encoder := _load(folder, "encoder", TextEncoder):
         tower = networks.encoder_tower(encoder, f"{source.path}: encoder.keras")
-        other = towers.get("generator")
+        other, arrays = towers.get("generator"), tower.encoder.items()
         # After masked LM alone, encoder.keras is the encoder of generator.keras.
-        if source.only and folder.flags.get("objective") != "mlm":
-            other = _generator(folder, source)
-        arrays = tower.encoder.items()
         if not (
             other
             and tower.sizes == other.sizes
@@ -99,16 +105,6 @@ def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
         ):
             towers["discriminator"] = tower
     return towers
-
-
-def _generator(folder: PretrainingFolder, source: Source) -> Tower | None:
-    model = _load(folder, "generator", keras.Model)
-    if isinstance(model, MaskedLM):
-        where = f"{source.path}: generator.keras"
-        return networks.encoder_tower(model.encoder, where, model.head)
-    if model and source.only != "discriminator":
-        raise _unknown(source, "generator", model)
-    return None
 
 
 def _unknown(source: Source, name: str, part: Any) -> UserError:
@@ -133,6 +129,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     home.describe(_config(model), model.vocabulary)
     if model.recipe:
         files.write_json(folder / RECIPE, model.recipe)
+    if model.facts:
+        files.write_text(folder / CARD, f"# Encoder, by ELECTRA\n\n{model.facts}")
     return ()
 
 

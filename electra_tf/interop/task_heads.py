@@ -14,8 +14,8 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.folders.cards import task_facts
-from electra_tf.folders.finetuning import MODEL, FinetuningFolder
+from electra_tf.folders.cards import facts_of
+from electra_tf.folders.finetuning import CARD, MODEL, FinetuningFolder
 from electra_tf.interop import networks
 from electra_tf.interop.names import HUGGING_FACE, Row, Tensors, scatter
 from electra_tf.interop.networks import Arrays, Imported, Source, TaskHead
@@ -73,7 +73,6 @@ def read(source: Source) -> Imported:
             arrays=_arrays(model.head, folder.path / MODEL),
             dropout=getattr(model.head, "dropout", 0.0),
             options=about,
-            facts=task_facts(folder),
         )
     return Imported(
         format="electra_tf",
@@ -84,6 +83,7 @@ def read(source: Source) -> Imported:
         strip_accents=about["strip_accents"],
         trained_length=folder.trained_length,
         task=task,
+        facts=facts_of(folder.path / CARD),
     )
 
 
@@ -207,7 +207,7 @@ def of_hugging_face(
     if "qa_outputs.weight" in tensors:
         kind, width = "question_answering", 2
     elif "classifier.out_proj.weight" in tensors:
-        width = len(tensors.get("classifier.out_proj.weight"))
+        width = len(tensors.take("classifier.out_proj.weight"))
         kinds = {name: kind for kind, name in PROBLEMS.items()}
         default = "regression" if width == 1 else "classification"
         kind = kinds.get(problem or PROBLEMS[default])
@@ -222,7 +222,7 @@ def of_hugging_face(
         tensors.starting_with("sequence_")
         or re.search("Sequence|MultipleChoice", str(config.get("architectures")))
     ):
-        kind, width = "tagging", len(tensors.get("classifier.weight"))
+        kind, width = "tagging", len(tensors.take("classifier.weight"))
     else:
         return None
     arrays = tensors.read(_rows(kind, hidden_size, width))

@@ -116,18 +116,8 @@ class ServingModule(tf.Module):
         self.text_order = tf.function(
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
-<<<<<<< HEAD
-        examples = tf.TensorSpec([None], tf.string, "examples")
-        ids = ENCODER_INPUTS
-        return {
-            "serving_default": texts,
-            "ids": _traced(self.serve_ids, **ids),
-            "tf_example": _traced(self.serve_examples, examples=examples),
-        }
-=======
-        ids = _traced(self.serve_ids, **tensor_specs(ENCODER_INPUTS))
+        ids = _traced(self.serve_ids, **ENCODER_INPUTS)
         return {"serving_default": self.text_signature(), "ids": ids}
->>>>>>> s3
 
 
 def _traced(
@@ -316,13 +306,8 @@ def export_onnx(
     import onnxruntime
     import tf2onnx
 
-<<<<<<< HEAD
-    module = NumbersModule(model, task)
-    specs = ENCODER_INPUTS
-=======
     module = NumbersModule(_in_float32(model, precision), task)
-    specs = tensor_specs(ENCODER_INPUTS)
->>>>>>> s3
+    specs = ENCODER_INPUTS
     try:
         converted, _ = tf2onnx.convert.from_function(
             module.function(), input_signature=[specs], opset=_ONNX_OPSET

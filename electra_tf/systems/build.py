@@ -275,9 +275,7 @@ def named_objective(config: PretrainConfig, table: TextEmbedding) -> Objective:
             return TokenPrediction(table, name="objective")
         case "all_tokens_mlm":
             return CopyingTokenPrediction(table, name="objective")
-        case "electric":
-            return NoiseContrastiveEstimation(name="objective")
-    raise ValueError(f"unknown objective {config.objective.objective!r}.")
+    return NoiseContrastiveEstimation(name="objective")
 
 
 def sampler(config: PretrainConfig) -> CategoricalSampler:

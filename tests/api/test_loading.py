@@ -172,7 +172,7 @@ def test_errors_name_the_folder_of_another_library(pretrained, theirs, tmp_path)
     config = theirs / "tokenizer_config.json"
     settings = json.loads(config.read_text()) | {"tokenize_chinese_chars": False}
     config.write_text(json.dumps(settings))
-    with pytest.warns(UserWarning, match="tokenizer differs: CJK"):
+    with pytest.warns(UserWarning, match="tokenizer differs: tokenize_ch"):
         model = et.load(theirs)
     texts = ["a bad book", "very good"]
     expected = pretrained.encode(texts)

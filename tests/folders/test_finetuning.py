@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from electra_tf import files
+from electra_tf.folders.cards import task_card
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.tasks import Classification
-from tests.fuzz.parsers import PARSERS
 from tests.interop.test_task_heads import TASKS, saved
 from tests.tasks import common
 
@@ -38,18 +38,18 @@ def test_a_task_that_is_not_the_models(mood, tmp_path, change, said):
     assert str(refused.value).startswith(f"{path} is damaged: ")
 
 
-def test_results_that_no_run_has_written(tmp_path):
-    path, good, facts = PARSERS["results.json"](tmp_path)
-    path.write_bytes(good)
-    assert "| accuracy | 90.00 |" in facts()
-    task = tmp_path / "task.json"
+def test_the_card_of_hostile_labels(mood, tmp_path):
+    home = FinetuningFolder(shutil.copytree(mood, tmp_path / "copy"))
+    task = home.path / "task.json"
     hostile = {"labels": ["<b>x</b>|\x1b[31m`", "b", "c"]}
     task.write_text(json.dumps(json.loads(task.read_text()) | hostile))
-    assert "* 3 labels: `<b>x</b>\\|\\u001b[31m'`, `b`" in facts()
-    # tests/fuzz damages the other values.
-    path.write_text(json.dumps(json.loads(good) | {"exported_seed": 1}))
-    with pytest.raises(ValueError, match=r"results\.json is damaged: "):
-        facts()
+    over = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
+    seed = {"seed": 0, "scores": {"eval": {"accuracy": 90.0}}, "failure": ""}
+    report = {"main_split": "eval", "main_metric": "accuracy", "exported_seed": 0}
+    report |= {"summary": {"eval": {"accuracy": over}}, "seeds": [seed]}
+    card = task_card(home, report)
+    assert "| accuracy | 90.00 |" in card
+    assert "* 3 labels: `<b>x</b>\\|\\u001b[31m'`, `b`" in card
 
 
 def test_a_kill_while_the_final_run_begins_costs_no_search(tmp_path, monkeypatch):

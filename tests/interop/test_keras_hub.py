@@ -1,8 +1,6 @@
 import functools
 import json
 import time
-import tracemalloc
-import zipfile
 
 import keras
 import keras_hub
@@ -16,7 +14,6 @@ from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.interop import keras_hub as interop
 from electra_tf.interop import networks
 from electra_tf.interop.networks import Imported, Source
-from tests.folders.test_models import rewritten
 from tests.layers.helpers import randomize
 from tests.tasks import common
 
@@ -102,8 +99,8 @@ def gradients(call, variables):
 def test_reading_gives_their_hidden_states_and_gradients(embedding_dim, tmp_path):
     """They differ only by keras-hub's approximation of GELU."""
     model = backbone(embedding_dim=embedding_dim, dropout=0.0)
-    model.save(tmp_path / "backbone.keras")
-    found = read(tmp_path / "backbone.keras")
+    model.save_to_preset(tmp_path / "backbone")
+    found = read(tmp_path / "backbone")
     assert found.vocabulary is None
     own = encoder_of(found)
     approximate = np.abs(ours(own) - theirs(model)).max()
@@ -115,8 +112,8 @@ def test_reading_gives_their_hidden_states_and_gradients(embedding_dim, tmp_path
     values = gradients(lambda: model(INPUTS)["sequence_output"], trained)
     for variable, value in zip(slopes.trainable_variables, values, strict=True):
         variable.assign(value)
-    slopes.save(tmp_path / "slopes.keras")
-    wanted = read(tmp_path / "slopes.keras").discriminator.encoder
+    slopes.save_to_preset(tmp_path / "slopes")
+    wanted = read(tmp_path / "slopes").discriminator.encoder
     variables = networks.encoder_variables(own)
     values = gradients(lambda: own(INPUTS, training=True), variables.values())
     assert variables.keys() == wanted.keys()
@@ -135,7 +132,7 @@ def test_writing_gives_a_preset_that_computes_the_same(tmp_path):
     files = (tmp_path / "preset").rglob("*.*")
     names = {file.relative_to(tmp_path / "preset").as_posix() for file in files}
     assert names <= set(interop.OUTPUTS)
-    with pytest.raises(ValueError, match="no generator: leave out --gen"):
+    with pytest.raises(ValueError, match="has no generator"):
         interop.read(Source(str(tmp_path / "preset"), only="generator"))
 
 
@@ -164,16 +161,16 @@ def test_round_trip_to_the_bit(tmp_path):
         common.assert_same_weights(encoder_of(read(tmp_path / "x")), model)
     finally:
         keras.config.set_dtype_policy(policy)
-    # A copy without the tokenizer's settings is not cased, but of unknown casing.
-    settings = {"config": {"suffix_indicator": "@@"}}
+    settings = json.loads((tmp_path / "x" / "tokenizer.json").read_text())
+    settings["config"]["suffix_indicator"] = "@@"
     (tmp_path / "x" / "tokenizer.json").write_text(json.dumps(settings))
     with pytest.raises(ValueError, match="suffix_indicator is '@@'"):
         read(tmp_path / "x")
     (tmp_path / "x" / "tokenizer.json").write_text("{")
-    with pytest.raises(ValueError, match=r"tokenizer\.json is damaged"):
+    with pytest.raises(ValueError, match="x cannot be loaded by keras-hub"):
         read(tmp_path / "x")
     (tmp_path / "x" / "tokenizer.json").unlink()
-    assert read(tmp_path / "x").lower_case is None
+    assert read(tmp_path / "x").vocabulary is None
 
 
 def test_what_the_format_cannot_hold_is_refused(tmp_path):
@@ -188,36 +185,22 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path):
 
 
 def test_sizes_that_are_not_those_of_the_weights_are_refused(tmp_path):
-    preset, archive = tmp_path / "preset", tmp_path / "backbone.keras"
+    preset = tmp_path / "preset"
     write(preset, encoder())
-    backbone().save(archive)
     config = json.loads((preset / "config.json").read_text())
     sizes = config["config"]
     for name in ("num_layers", "vocab_size", "hidden_dim"):
         config["config"] = {**sizes, name: sizes[name] + 200_000_000}
         (preset / "config.json").write_text(json.dumps(config))
-        rewritten(archive, {"config.json": json.dumps(config)})
         started = time.monotonic()
-        for path in (preset, archive):
-            message = f"{path.name} cannot be loaded by keras-hub: it is too small"
-            with pytest.raises(ValueError, match=message):
-                read(path)
+        message = "preset cannot be loaded by keras-hub: it is too small"
+        with pytest.raises(ValueError, match=message):
+            read(preset)
         assert time.monotonic() - started < 2
     config["config"] = {**sizes, "num_layers": 1}
     (preset / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"weights\.h5 has 2 layers, and .* is 1: "):
         read(preset)
-
-
-def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path):
-    path = tmp_path / "bomb.keras"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("config.json", b" " * (1 << 24))
-    tracemalloc.start()
-    with pytest.raises(ValueError, match=r"bomb\.keras: its config\.json would unpack"):
-        detect(path)
-    assert tracemalloc.get_traced_memory()[1] < 1 << 22
-    tracemalloc.stop()
 
 
 def test_detection(tmp_path):

@@ -8,6 +8,7 @@ from safetensors.numpy import load_file
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.folders import models
+from electra_tf.folders.cards import task_card
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.interop.task_heads import CLASSES
 from electra_tf.runs import finetuning
@@ -46,6 +47,7 @@ def saved(folder, task, **changes):
     flags = fields.to_flat(FinetuneConfig()) | changes
     home.begin(task, common.tokenizer(), 24, {"config": flags}, trained_length=32)
     models.save(model, folder / "model.keras")
+    (folder / "model_card.md").write_text(task_card(home, {}))
     return model
 
 
