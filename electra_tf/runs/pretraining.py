@@ -76,6 +76,7 @@ def run(
 class Run:
     """A run that is ready to be trained, with restored or initialized weights."""
 
+    config: PretrainConfig
     data: PretrainingData
     phases: Sequence[Phase]  # The last phase's model holds all networks.
     train_batches: TrainBatches
@@ -84,14 +85,7 @@ class Run:
     store: CheckpointStore
     sinks: tuple[sinks.Sink, ...]  # Receive metrics; empty except on the chief.
     first_step: int  # Number of completed updates.
-    num_steps: int
-    log_steps: int  # Updates between logged points.
-    eval_steps: int  # Updates between evaluations; 0: only at the end.
-    save_steps: int  # Updates between checkpoints.
-    tokens_per_step: int
-    reads_mask: bool  # Whether the generator reads [MASK] where it predicts.
     is_chief: bool  # Whether this process writes files.
-    callbacks: Sequence[Callable[[], keras.callbacks.Callback]]  # In each phase.
     log: Log
     lock: contextlib.ExitStack  # Of the folder, until it is closed.
 
@@ -144,12 +138,13 @@ def prepare(
         may_differ.append("objective_class")
 
     # Checks without data come first: building the data can take hours.
-    more = callbacks.named_callbacks(options.callback)
+    callbacks.named_callbacks(options.callback)
     if options.overwrite:
         _check_inputs(config, folder)
     else:
         flags = {"config": fields.to_flat(config)}
-        folder.check_settings(flags, [*may_differ, "data.*", "objective_class"])
+        later = ("data.*", "objective_class", "random_keys")
+        folder.check_settings(flags, [*may_differ, *later])
     costs.check_fits(config, config.data.vocab_size)
     files.check_checkpoint_path(folder.path)
     warm_start.check(config)
@@ -163,8 +158,9 @@ def prepare(
         if writes:
             lock.enter_context(files.owned(folder.path))
             files.remove_leftovers(folder.path)
-            if options.overwrite:
-                folder.delete_records(data_dir)
+            if options.overwrite and data_dir:
+                # The run builds others.
+                folder.delete([layout.DATA])
         built = _build(config, strategy, log, objective)
         data, phases, train_batches, held_out = built
         model = phases[-1].model
@@ -176,7 +172,8 @@ def prepare(
             # Initial weights may not fit, so they are loaded before the deletion.
             warm_start.initialize(config, model, data, log)
             if writes:
-                folder.delete_run(data_dir)
+                kept = {layout.DATA} if data_dir else {}
+                folder.delete({*layout.OUTPUTS}.difference(kept))
         else:
             folder.check_settings(settings, may_differ)
         store = CheckpointStore(
@@ -203,6 +200,7 @@ def prepare(
         else:
             log(f"{folder.path} is trained to its last step, {first_step}; evaluating.")
         return Run(
+            config=config,
             data=data,
             phases=phases,
             train_batches=train_batches,
@@ -211,14 +209,7 @@ def prepare(
             store=store,
             sinks=_sinks(config, folder, phases[-1], first_step, log) if writes else (),
             first_step=first_step,
-            num_steps=options.num_train_steps,
-            log_steps=options.log_steps,
-            eval_steps=options.eval_steps,
-            save_steps=options.save_checkpoint_steps,
-            tokens_per_step=options.train_batch_size * config.data.max_seq_length,
-            reads_mask=config.generator_kind == "masked_lm",
             is_chief=writes,
-            callbacks=more,
             log=log,
             lock=lock.pop_all(),
         )
@@ -348,6 +339,8 @@ def _sinks(
 
 def train(run: Run) -> str | None:
     """Trains to the last step; returns the signal that stopped it, or None."""
+    options = run.config.run
+    tokens_per_step = options.train_batch_size * run.config.data.max_seq_length
     for phase, first_step, last_step in remaining(run.phases, run.first_step):
         if len(run.phases) > 1:
             run.log(f"phase {phase.name}: steps {first_step + 1:,} to {last_step:,}")
@@ -356,16 +349,18 @@ def train(run: Run) -> str | None:
         if run.is_chief:
             # One display per phase, because step times differ.
             cards = metric_cards(metric.name for metric in phase.model.metrics)
-            display = sinks.Progress(run.num_steps, cards=cards, **counted)
+            display = sinks.Progress(options.num_train_steps, cards=cards, **counted)
             receivers.append(display)
-        saving = callbacks.CheckpointEvery(run.store, run.save_steps, **counted)
-        logger = callbacks.StepLogger(
-            run.log_steps, receivers, tokens_per_step=run.tokens_per_step, **counted
+        saving = callbacks.CheckpointEvery(
+            run.store, options.save_checkpoint_steps, **counted
         )
-        more = [make() for make in run.callbacks]
-        if run.held_out is not None and run.eval_steps:
+        logger = callbacks.StepLogger(
+            options.log_steps, receivers, tokens_per_step=tokens_per_step, **counted
+        )
+        more = [make() for make in callbacks.named_callbacks(options.callback)]
+        if run.held_out is not None and options.eval_steps:
             evaluate = callbacks.EvaluateEvery(
-                run.held_out, run.eval_steps, receivers, callbacks=more, **counted
+                run.held_out, options.eval_steps, receivers, callbacks=more, **counted
             )
             more = [evaluate]
         guard = callbacks.NonFiniteGuard(store=run.store, **counted)
@@ -398,7 +393,9 @@ def finish(run: Run) -> None:
     else:
         logs = run.model.evaluate(run.held_out, verbose=0, return_dict=True)
         scores = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
-        mask_id = run.data.vocabulary.mask_id if run.reads_mask else None
+        # Other generators do not read [MASK] where they predict.
+        reads_mask = run.config.generator_kind == "masked_lm"
+        mask_id = run.data.vocabulary.mask_id if reads_mask else None
         batches = run.held_out.as_numpy_iterator()
         baselines = trivial_scores(run.data.token_counts, batches, scores, mask_id)
         run.log(report.held_out_table(report.held_out_rows(scores, baselines)))
