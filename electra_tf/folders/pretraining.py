@@ -60,7 +60,6 @@ SHIPPED = Path(__file__).parent.parent / "pretrained"
 # Files of a folder of records, one at each stage of the build.
 _RECORDS = ("manifest.json", "vocab.txt.json", ".build")
 _SECTIONS = ("config", "data", "imported")
-_NO_EXPORT = " (not exportable to Hugging Face, which has pooling=cls alone)"
 # Recommended flags that kinds of tasks do not have.
 _OMITTED = {
     "question_answering": ("head_dropout", "head_init", "pooling"),
@@ -294,11 +293,10 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     path = named(encoder)
     path = (path.parent if path.is_file() else path) / RECIPE
     flags, hints = files.read_json(path, default={}), fields.hints(RecipeConfig)
-    if unknown := sorted(flags.keys() - hints.keys()):
-        raise UserError(f"{path} is damaged: {unknown[0]} is not a flag of a recipe.")
-    files.check_shape(flags, {name: hints[name] for name in flags}, str(path))
+    known = {name: hints[name] for name in flags.keys() & hints.keys()}
+    files.check_shape(flags, known, str(path))
     try:
-        RecipeConfig(**flags)
+        fields.from_flat(flags, RecipeConfig)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     omitted = _OMITTED.get(kind, ())
@@ -313,9 +311,5 @@ def completion(
     flags = {name: value for name, value in recipe.items() if name not in given}
     if flags:
         settings = ", ".join(f"{name}={value}" for name, value in flags.items())
-        if flags.get("pooling", "cls") != "cls":
-            settings += _NO_EXPORT
         log(f"recipe of {encoder}: {settings}")
-    if given.get("pooling", "cls") != "cls":
-        log(f"pooling={given['pooling']}{_NO_EXPORT}")
     return flags

@@ -112,10 +112,7 @@ class Objective(Serializable, keras.layers.Layer):
         return corrupted.is_replaced
 
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns predictions for text samples, [B, S], by name.
-
-        Names are replaced_probability, predicted_ids or predicted_masked_ids.
-        """
+        """Returns ``replaced_probability`` [B, S] for text samples, if there is one."""
         return {}
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
@@ -362,11 +359,6 @@ class _TokenObjective(Objective):
         """Maps hidden [B, S, D] to float32 rows [R, E] in the table's space."""
         return self.head.transform(tf.reshape(hidden, [-1, hidden.shape[-1]]))
 
-    def _normalizer(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns logsumexp and argmax of each row's logits, both [R]."""
-        table = self.embeddings.word_table()
-        return chunked.log_normalizer(rows, table, self.head.output_bias)
-
     def _update_metrics(
         self,
         corrupted: Corrupted,
@@ -422,10 +414,6 @@ class TokenPrediction(_TokenObjective):
         self._replaced_masked.update_state(is_replaced, weights)
         return losses.weighted_mean(values, weights, totals["masked"])
 
-    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        best = self._normalizer(self._rows(hidden))[1]
-        return {"predicted_masked_ids": tf.reshape(best, known_shape(hidden)[:2])}
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class CopyingTokenPrediction(_TokenObjective):
@@ -474,7 +462,10 @@ class CopyingTokenPrediction(_TokenObjective):
         shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
         weights = tf.reshape(corrupted.inputs["input_mask"], [-1])
         rows, gate = self._rows(hidden), self._gate(hidden)
-        normalizer, best = self._normalizer(rows)
+        # Logsumexp and argmax of each row's logits, both [R].
+        normalizer, best = chunked.log_normalizer(
+            rows, self.embeddings.word_table(), self.head.output_bias
+        )
         log_softmax = self._logit(rows, original) - normalizer
         values = -_log_mixture(gate, log_softmax, original == shown)
         is_right = self._mode(rows, gate, normalizer, best, shown) == original
@@ -482,12 +473,6 @@ class CopyingTokenPrediction(_TokenObjective):
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
         self._copy_auc.update_state(is_replaced, -tf.stop_gradient(gate), weights)
         return losses.weighted_mean(values, weights, totals["tokens"])
-
-    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        shown, rows = corrupted.inputs["input_ids"], self._rows(hidden)
-        gate, flat = self._gate(hidden), tf.reshape(shown, [-1])
-        predicted = self._mode(rows, gate, *self._normalizer(rows), flat)
-        return {"predicted_ids": tf.reshape(predicted, known_shape(shown))}
 
     def _gate(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns the logits [R] of copying."""

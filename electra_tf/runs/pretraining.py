@@ -133,9 +133,6 @@ def prepare(
     # Paths, logging, and host and time of an earlier process.
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     may_differ = [*paths, "versions.*", "commit", "written"]
-    if "objective_class" not in folder.settings:
-        # A run of an older version.
-        may_differ.append("objective_class")
 
     # Checks without data come first: building the data can take hours.
     callbacks.named_callbacks(options.callback)
@@ -165,7 +162,6 @@ def prepare(
         data, phases, train_batches, held_out = built
         model = phases[-1].model
         settings = settings_of(fields.to_flat(config), data)
-        # False, also without the key: the objective of the flags.
         custom = type(model.objective).__qualname__ if objective else False
         settings["objective_class"] = custom
         if options.overwrite:
@@ -256,15 +252,12 @@ def _dry_run(
     else:
         # A vocabulary that is trained begins with the special tokens.
         vocab_size, special_ids, manifest = config.data.vocab_size, (2, 3, 4), None
-        training = f"train a vocabulary of {vocab_size:,} tokens and "
         if config.data.vocab_file:
             vocabulary = Vocabulary.load(config.data.vocab_file)
             vocab_size, special_ids = len(vocabulary), build.special_ids(vocabulary)
-            training = ""
+        _open_corpus(config, log)
         text = ", ".join(config.data.corpus)
-        if size := sum(source.size for source in _open_corpus(config, log)):
-            text += f" ({size / 1e6:,.1f} MB)"
-        log(f"would {training}build records of {text} in {data_dir}, unless they exist")
+        log(f"would build records of {text} in {data_dir}, unless they exist")
         with strategy.scope():
             phases = build.compiled_phases(config, vocab_size, special_ids, objective)
     log(report.dry_run(config, phases[-1].model, vocab_size, manifest))
@@ -420,10 +413,10 @@ def finish(run: Run) -> None:
         plot_curves(folder.path / layout.METRICS, curves, baselines)
     if run.held_out is not None:
         tokens = [cli.visible(token) for token in run.data.vocabulary.tokens]
-        sample = text_sample(run.model, tokens, run.held_out)
-        files.write_text(folder.path / layout.SAMPLES, sample)
-        run.log("held-out text with predictions (all of it in samples.txt):\n")
-        run.log("\n".join(sample.splitlines()[:14]))
+        if sample := text_sample(run.model, tokens, run.held_out):
+            files.write_text(folder.path / layout.SAMPLES, sample)
+            run.log("held-out text with predictions (all of it in samples.txt):\n")
+            run.log("\n".join(sample.splitlines()[:14]))
     run.log(
         f"\n{folder.path} holds {', '.join(folder.outputs())}. Next:\n"
         "  python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg "

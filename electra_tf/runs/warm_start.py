@@ -285,7 +285,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     if folder.has_checkpoint() or not saved:
         place = path / layout.CHECKPOINTS if folder.has_checkpoint() else path
         return load_weights(place, trained, aliases=_ALIASES, optional=_optional)
-    values, wrong, unfit = {}, [], ()
+    values, unfit = {}, ()
     # The encoder comes last: the other models contain it.
     for name in sorted(saved, key="encoder".__eq__):
         part, file = learned_weights(saved[name]), folder.model_path(name)
@@ -298,22 +298,20 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         if name == "encoder" and all(id(variable) in values for variable in part):
             continue
         loaded = models.load(file, TextEncoder if name == "encoder" else keras.Model)
-        if misfit := _misfit(file, saved[name], loaded):
-            if name == "generator" and len(saved) > 1:
-                unfit = (name,)
-            else:
-                wrong.append(misfit)
+        misfit = _misfit(file, saved[name], loaded)
+        if misfit and name == "generator" and len(saved) > 1:
+            unfit = (name,)
             continue
+        if misfit:
+            raise UserError(
+                f"{init_from} does not fit this run: {misfit}. Set the run to the "
+                "sizes of the weights."
+            )
         for variable, other in zip(part, learned_weights(loaded), strict=True):
             value = other.numpy()
             _, known = values.setdefault(id(variable), (variable, value))
             if not np.array_equal(known, value):
-                wrong.append(f"{file.name}: {other.path} differs from another model's")
-    if wrong:
-        raise UserError(
-            f"{init_from} does not fit this run: {'; '.join(wrong[:5])}. Set the run "
-            "to the sizes of the weights."
-        )
+                raise UserError(f"{file}: {other.path} differs from another model's.")
     for variable, value in values.values():
         variable.assign(value)
     return LoadReport(
