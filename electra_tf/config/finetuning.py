@@ -305,7 +305,7 @@ class FinetuneConfig:
           --eval=my_dev.csv --text=title,body --label=topic --encoder=mini
 
     Writes model.keras, saved_model/, labels.txt, predictions.tsv, submission files,
-    curves.png, metrics.jsonl, results.json and config.json to --output_dir.
+    metrics.jsonl, results.json and config.json to --output_dir.
     Predict with: python -m electra_tf predict --model=OUTPUT_DIR "a text".
     The same command resumes an interrupted run at its last finished epoch. Exit codes:
     0 done, 1 error, 75 stopped by SIGTERM or SIGINT.

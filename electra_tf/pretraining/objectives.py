@@ -24,7 +24,7 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, copy_own_weights, linear
 from electra_tf.pretraining.base import Batch
-from electra_tf.pretraining.metrics import BucketAUC, TokenMean, total_loss
+from electra_tf.pretraining.metrics import LogitAUC, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
 
 
@@ -152,11 +152,11 @@ class ReplacedTokenDetection(Objective):
             keras.metrics.Precision(name="discriminator_precision"),
             keras.metrics.Recall(name="discriminator_recall"),
         )
-        self._auc = BucketAUC(name="discriminator_auc")
+        self._auc = LogitAUC(name="discriminator_auc")
         self._replaceable = (
             TokenMean(name="replaceable_loss"),
             TokenMean(name="replaced_replaceable_fraction"),
-            BucketAUC(name="replaceable_auc"),
+            LogitAUC(name="replaceable_auc"),
         )
         masked = [self._replaced_masked] if positions == "masked" else []
         scores = [self._accuracy, *self._detection, self._auc, *self._replaceable]
@@ -435,7 +435,7 @@ class CopyingTokenPrediction(_TokenObjective):
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(embeddings, **kwargs)
         # Of the gate, for replaced tokens.
-        self._copy_auc = BucketAUC(name="copy_auc")
+        self._copy_auc = LogitAUC(name="copy_auc")
         self.step_metrics = [*self.step_metrics, self._copy_auc]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:

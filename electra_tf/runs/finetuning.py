@@ -37,7 +37,6 @@ from electra_tf.folders.settings import check_keeps
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
 from electra_tf.runs import finetuning_report, finetuning_tasks, frozen
-from electra_tf.runs.curves import plot_seeds
 from electra_tf.runs.finetuning_tasks import TaskData
 from electra_tf.runs.trainer import Trainer, Watch, brief
 from electra_tf.serving import export
@@ -727,7 +726,7 @@ def finish(
 ) -> dict[str, Any]:
     """Writes predictions, exports and report; takes the results of ``train``."""
     folder, data, task, model = job.folder, job.data, job.data.task, job.scorer.model
-    main, metric = job.main
+    main, _ = job.main
     report = finetuning_report.summary(results, job.baseline, job.main)
     report |= {"task": task.name, "exported_seed": best_seed, "init": job.init}
     job.log(finetuning_report.table(report))
@@ -753,8 +752,6 @@ def finish(
 
     # After all required outputs: results.json marks the run as finished.
     folder.finish(report, task_card(folder, report))
-    baseline = job.baseline[main].get(metric)
-    plot_seeds(folder.path, metric, baseline, job.log)
     return report
 
 

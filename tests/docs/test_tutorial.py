@@ -86,7 +86,7 @@ def test_the_steps_run(installed, tmp_path):
     accuracy = report["summary"][report["main_split"]]["accuracy"]
     assert accuracy["min"] > accuracy["baseline"] + 30
     for folder, names in (
-        ("topics", ("curves.png", "model_card.md", "saved_model")),
+        ("topics", ("model_card.md", "saved_model")),
         ("mine", ("curves.png", "samples.txt", "checkpoints")),
         ("watched", ("encoder.keras",)),
     ):

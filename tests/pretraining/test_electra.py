@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import electra_tf as et
 from electra_tf.layers.randomness import fold_in, uniform
 from electra_tf.pretraining import GreedySampler
-from electra_tf.pretraining.metrics import BucketAUC, TokenMean
+from electra_tf.pretraining.metrics import LogitAUC, TokenMean
 from tests import tiny
 from tests.layers.helpers import randomize
 from tests.strategy import cpus
@@ -254,18 +254,18 @@ def test_metrics_over_replaceable_tokens_are_scikit_learns():
     assert logs["replaceable_loss"] != pytest.approx(logs["discriminator_loss"])
     rate = np.mean(labels[is_replaceable])
     assert logs["replaced_replaceable_fraction"] == pytest.approx(rate)
-    # About 40 labels of each class: two logits in one bucket change the AUC by 3e-3.
+    # About 40 labels of each class: two logits of one rank change the AUC by 3e-3.
     for name, where in (("replaceable", is_replaceable), ("discriminator", is_real)):
         expected = roc_auc_score(labels[where], logits[where])
         assert logs[f"{name}_auc"] == pytest.approx(expected, abs=6e-3)
 
 
-def test_bucket_auc_is_scikit_learns():
+def test_auc_of_rare_labels_is_scikit_learns():
     rng = np.random.default_rng(0)
     labels = rng.random([7, 300]) < 0.1
     logits = (rng.normal(-2, 1.5, labels.shape) + 1.2 * labels).astype(np.float32)
     weights = rng.random(labels.shape) < 0.8
-    metric = BucketAUC("auc")
+    metric = LogitAUC("auc")
     assert float(metric.result()) == 0
     for row in range(7):
         metric.update_state(labels[row], logits[row], weights[row])
