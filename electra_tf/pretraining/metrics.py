@@ -58,7 +58,7 @@ class LogitAUC(_Unsaved, keras.metrics.AUC):
     def update_state(
         self, labels: tf.Tensor, logits: tf.Tensor, sample_weight: tf.Tensor
     ) -> None:
-        # Keras spaces thresholds evenly from 0 to 1: few would resolve the probabilities
+        # Keras spaces thresholds evenly from 0 to 1: few would resolve probabilities
         # of rare labels. The order of smaller logits is the same.
         super().update_state(labels, tf.sigmoid(logits / 4), sample_weight)
 
