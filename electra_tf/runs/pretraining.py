@@ -27,7 +27,6 @@ from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.base import Phase, remaining
 from electra_tf.pretraining.metrics import trivial_scores
 from electra_tf.runs import report, warm_start
-from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
 from electra_tf.training import callbacks, sinks
@@ -377,7 +376,7 @@ def train(run: Run) -> str | None:
 
 
 def finish(run: Run) -> None:
-    """Evaluates the model and saves models, model card, curves and samples."""
+    """Evaluates the model and saves models, model card and samples."""
     for phase in run.phases:
         phase.release()
     folder, scores, baselines = run.folder, {}, {}
@@ -398,19 +397,19 @@ def finish(run: Run) -> None:
         # A callback may have stopped the run before its last step.
         last_step = run.store.steps()[-1]
         numbers = {f"{sinks.EVAL_PREFIX}{name}": x for name, x in scores.items()}
-        numbers |= {f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()}
+        logged = {f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()}
+        logged |= numbers
         metrics = sinks.MetricsLog(folder.path / layout.METRICS, first_step=last_step)
         # A run killed while saving its models has logged them already.
-        if not any(numbers.items() <= row.items() for row in folder.metrics()):
-            metrics(last_step, numbers)
+        if not any(logged.items() <= row.items() for row in folder.metrics()):
+            metrics(last_step, logged)
+            curves = sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD)
+            curves(last_step, numbers)
     parts = run.model.artifacts()
     folder.save(parts)
     sizes = {name: report.parameters(part) for name, part in parts.items()}
     card = pretraining_card(folder, sizes, report.held_out_rows(scores, baselines))
     files.write_text(folder.path / layout.CARD, card)
-    if folder.metrics():
-        curves = folder.path / layout.CURVES
-        plot_curves(folder.path / layout.METRICS, curves, baselines)
     if run.held_out is not None:
         tokens = [cli.visible(token) for token in run.data.vocabulary.tokens]
         if sample := text_sample(run.model, tokens, run.held_out):
