@@ -23,8 +23,7 @@ from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.cli import Log
 from electra_tf.data import paths
 from electra_tf.errors import UserError
-from electra_tf.runs.minimal_pairs import read_pairs
-from electra_tf.runs.scores import row_scores
+from electra_tf.runs.scores import read_pairs, row_scores
 from electra_tf.tasks.metrics import bootstrap
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.tables import read_text
