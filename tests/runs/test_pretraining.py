@@ -10,7 +10,7 @@ from electra_tf.data.records import write_shard
 from electra_tf.errors import UserError
 from electra_tf.runs import pretraining
 from tests.data.common import silent
-from tests.end_to_end.in_process import config_of, rows, run
+from tests.end_to_end.in_process import config_of, restored, rows, run
 
 
 class Seen(keras.callbacks.Callback):
@@ -23,24 +23,22 @@ class Seen(keras.callbacks.Callback):
 def test_too_many_passes_are_reported_with_a_number_of_steps(text, tmp_path):
     config = config_of(text, tmp_path, "--log_steps=2", "--num_train_steps=100000")
     said = []
-    ready = pretraining.prepare(config, said.append)
-    with ready.lock:
+    with restored(config, said.append) as ready:
         steps = 40 * ready.data.manifest.num_records // config.run.train_batch_size
     assert f"--num_train_steps={steps}" in said[-1]
 
 
 @pytest.mark.slow
-def test_the_three_parts_are_a_run(text, tmp_path):
+def test_the_parts_are_a_run(text, tmp_path):
     said = []
     config = config_of(text, tmp_path, f"--callback={__name__}:Seen")
-    ready = pretraining.prepare(config, said.append)
-    assert (tmp_path / "config.json").exists()
-    assert ready.first_step == 0
-    with ready.lock:
-        assert pretraining.train(ready) is None
+    with restored(config, said.append) as ready:
+        assert (tmp_path / "config.json").exists()
+        assert ready.first_step == 0
+        assert ready.train() is None
         assert Seen.batches == list(range(6))
         assert not (tmp_path / "encoder.keras").exists()
-        pretraining.finish(ready)
+        ready.finish()
     assert (tmp_path / "encoder.keras").exists()
     assert rows(tmp_path)[-1].keys() >= {"step", "time", "eval_loss"}
     assert "electra_tf finetune" in said[-1]
@@ -48,17 +46,17 @@ def test_the_three_parts_are_a_run(text, tmp_path):
     settings = ("* `--num_train_steps`: `6`\n", "text.txt`", "`generator.keras`: ")
     for part in (*settings, "| discriminator_auc | ", "| generator"):
         assert part in card
-    again = pretraining.prepare(config_of(text, tmp_path), silent)
-    with again.lock:
+    events = (tmp_path / "tensorboard" / "eval").iterdir()
+    assert any(b"discriminator_auc" in path.read_bytes() for path in events)
+    with restored(config_of(text, tmp_path)) as again:
         assert again.first_step == 6
-        assert pretraining.train(again) is None
+        assert again.train() is None
         before = rows(tmp_path)
-        pretraining.finish(again)
+        again.finish()
     assert rows(tmp_path) == before
     for path in (tmp_path / "checkpoints").glob("ckpt-6.*"):
         path.rename(path.with_name(path.name.replace("6", "5", 1)))
-    renamed = pretraining.prepare(config_of(text, tmp_path), silent)
-    with renamed.lock:
+    with restored(config_of(text, tmp_path)) as renamed:
         assert renamed.first_step == 6
 
 
@@ -107,7 +105,7 @@ def test_a_fine_tuned_model_is_never_overwritten(text, tmp_path):
     (tmp_path / "task.json").write_text("{}")
     for flags in ((), ("--overwrite",)):
         with pytest.raises(UserError, match="fine-tuned model: set --model_dir"):
-            pretraining.prepare(config_of(text, tmp_path, *flags), silent)
+            pretraining.PretrainingRun(config_of(text, tmp_path, *flags), silent)
     assert [path.name for path in tmp_path.iterdir()] == ["task.json"]
 
 
@@ -118,5 +116,5 @@ def test_micro_batches_are_checked_before_a_run_is_deleted(text, tmp_path, monke
     monkeypatch.setattr(pretraining, "strategy_for", lambda name: strategy)
     (tmp_path / "encoder.keras").write_text("trained")
     with pytest.raises(UserError, match=r"multiple of 16, .*accumulation_steps=8"):
-        pretraining.prepare(config, silent)
+        pretraining.PretrainingRun(config, silent)
     assert (tmp_path / "encoder.keras").read_text() == "trained"
