@@ -21,13 +21,9 @@ import pandas as pd
 
 from electra_tf import cli
 from electra_tf.analysis.inspector import Fills, Verdicts
+from electra_tf.runs.curves import PALETTE
 from electra_tf.runs.samples import VERDICTS
 
-# The color-blind safe palette of Okabe and Ito.
-_PALETTE = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
-    *("#E69F00", "#56B4E9", "#000000", "#7F7F7F"),
-)
 # From P(replaced) 0 to 1; dark text is readable on all.
 _COLORS = matplotlib.colors.LinearSegmentedColormap.from_list(
     "", ["#fff", "#f06e5a"]
@@ -180,7 +176,7 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
         axis.set_xticks(range(len(names)), names, rotation=35, ha="right")
     elif pd.api.types.is_integer_dtype(table[chart.x]):
         axis.xaxis.get_major_locator().set_params(integer=True)
-    looks = zip(parts, itertools.cycle(_PALETTE), strict=False)
+    looks = zip(parts, itertools.cycle(PALETTE), strict=False)
     for number, ((name, part), color) in enumerate(looks):
         style: dict[str, Any] = {"label": str(name), "markersize": 4, "marker": "o"}
         x = part[chart.x]

@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
 CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
+CURVES = "curves.png"
 DATA = "data"
 METRICS = "metrics.jsonl"
+PROFILE = "profile"
 # Recommended fine-tuning flags.
 RECIPE = "recipe.json"
 SAMPLES = "samples.txt"
@@ -48,9 +50,7 @@ VOCABULARY = "vocab.txt"
 MODELS = ("encoder", "generator", "discriminator")
 # All outputs of a run; other files are never deleted.
 OUTPUTS = (
-    *(CHECKPOINTS, CONFIG, DATA, METRICS, SAMPLES),
-    # Of earlier versions.
-    *("curves.png", "profile"),
+    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES),
     *(CARD, RECIPE, TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )

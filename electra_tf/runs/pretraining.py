@@ -25,6 +25,7 @@ from electra_tf.folders.settings import check_keeps
 from electra_tf.pretraining.base import Phase, remaining
 from electra_tf.pretraining.metrics import trivial_scores
 from electra_tf.runs import report, warm_start
+from electra_tf.runs.curves import plot_curves
 from electra_tf.runs.samples import text_sample
 from electra_tf.systems import build, costs
 from electra_tf.training import callbacks, sinks
@@ -320,7 +321,7 @@ class PretrainingRun:
         return None
 
     def finish(self) -> None:
-        """Evaluates the model and saves models, model card and samples."""
+        """Evaluates the model and saves models, model card, curves and samples."""
         for phase in self.phases:
             phase.release()
         folder, scores, baselines = self.folder, {}, {}
@@ -341,23 +342,23 @@ class PretrainingRun:
             # A callback may have stopped the run before its last step.
             last_step = self.store.steps()[-1]
             numbers = {f"{sinks.EVAL_PREFIX}{name}": x for name, x in scores.items()}
-            logged = {
+            numbers |= {
                 f"{sinks.TRIVIAL_PREFIX}{name}": x for name, x in baselines.items()
             }
-            logged |= numbers
             metrics = sinks.MetricsLog(
                 folder.path / layout.METRICS, first_step=last_step
             )
             # A run killed while saving its models has logged them already.
-            if not any(logged.items() <= row.items() for row in folder.metrics()):
-                metrics(last_step, logged)
-                curves = sinks.TensorBoardScalars(folder.path / layout.TENSORBOARD)
-                curves(last_step, numbers)
+            if not any(numbers.items() <= row.items() for row in folder.metrics()):
+                metrics(last_step, numbers)
         parts = self.model.artifacts()
         folder.save(parts)
         sizes = {name: report.parameters(part) for name, part in parts.items()}
         card = pretraining_card(folder, sizes, report.held_out_rows(scores, baselines))
         files.write_text(folder.path / layout.CARD, card)
+        if folder.metrics():
+            curves = folder.path / layout.CURVES
+            plot_curves(folder.path / layout.METRICS, curves, baselines)
         if self.held_out is not None:
             tokens = [cli.visible(token) for token in self.data.vocabulary.tokens]
             if sample := text_sample(self.model, tokens, self.held_out):

@@ -87,7 +87,7 @@ def test_the_steps_run(installed, tmp_path):
     assert accuracy["min"] > accuracy["baseline"] + 30
     for folder, names in (
         ("topics", ("model_card.md", "saved_model")),
-        ("mine", ("samples.txt", "tensorboard", "checkpoints")),
+        ("mine", ("curves.png", "samples.txt", "checkpoints")),
         ("watched", ("encoder.keras",)),
     ):
         assert {*names} <= {

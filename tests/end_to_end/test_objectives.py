@@ -41,6 +41,7 @@ def test_combinations_run_and_are_restored(name, text, tmp_path):
     assert samples.exists() != (kind in SHOWN)
     if samples.exists():
         assert "P(replaced) %" in samples.read_text()
+    assert (tmp_path / "curves.png").stat().st_size > 0
     for part in tmp_path.glob("*.keras"):
         model = keras.saving.load_model(part)
         encoder = model if part.stem == "encoder" else getattr(model, "encoder", None)

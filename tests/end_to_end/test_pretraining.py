@@ -60,7 +60,7 @@ def test_a_run_leaves_everything_it_promises(whole):
     model_dir, output = whole
     for name in (
         *("encoder.keras", "generator.keras", "discriminator.keras", "vocab.txt"),
-        *("config.json", "metrics.jsonl", "samples.txt", "model_card.md"),
+        *("config.json", "metrics.jsonl", "curves.png", "samples.txt", "model_card.md"),
     ):
         assert (model_dir / name).stat().st_size > 0, name
     assert list((model_dir / "tensorboard").rglob("events*"))

@@ -11,6 +11,7 @@ from electra_tf.__main__ import main
 from electra_tf.data import records
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from electra_tf.folders import models
+from electra_tf.runs.curves import plot_curves
 from electra_tf.serving import export
 from electra_tf.tasks.text import Classification
 from electra_tf.training.sinks import MetricsLog, TensorBoardScalars
@@ -64,6 +65,13 @@ MANY = [f"word{number}" for number in range(5000)]
 ROWS = [{"word": word} for word in MANY]
 
 
+def curves(path):
+    rows = [{"step": step, "loss": 1.0 / step} for step in range(1, 50)]
+    metrics = path.parent.parent / "metrics.jsonl"
+    files.write_json_lines(metrics, rows)
+    plot_curves(metrics, path, {})
+
+
 WRITERS = {
     "train-0.tfrecord": lambda path: records.write_shard(path, [[5] * 200] * 500),
     "vocab.txt": lambda path: Vocabulary((*SPECIAL_TOKENS, *MANY)).save(path),
@@ -71,6 +79,7 @@ WRITERS = {
     "rows.jsonl": lambda path: files.write_json_lines(path, ROWS),
     "encoder.keras": lambda path: models.save(common.encoder(), path),
     "encoder.safetensors": lambda path: models.save(common.encoder(), path),
+    "curves.png": curves,
 }
 
 

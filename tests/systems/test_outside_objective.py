@@ -7,7 +7,8 @@ from pathlib import Path
 import keras
 import pytest
 
-from electra_tf.runs import pretraining
+from electra_tf import files
+from electra_tf.runs import curves, pretraining
 from electra_tf.systems import build
 from electra_tf.training.sinks import Progress, metric_cards
 from tests import tiny
@@ -72,6 +73,10 @@ def test_a_run_trains_and_reports_it(text, drawn, tmp_path, monkeypatch):  # noq
     assert "P(replaced) %" in (tmp_path / "samples.txt").read_text()
     model = keras.saving.load_model(tmp_path / "discriminator.keras")
     assert type(model.objective) is drawn
+    path = tmp_path / "metrics.jsonl"
+    figure = curves._figure(files.read_json_lines(path), {}, path)
+    titles = [axis.get_title(loc="left") for axis in figure.axes]
+    assert {"drawn loss", "drawn right", "generator loss"} <= {*titles}
     again = []
     assert pretraining.run(config, again.append, objective=drawn) == 0
     assert "trained to its last step" in "\n".join(again)

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from electra_tf import files
+from electra_tf.runs import curves
+from electra_tf.training.sinks import MetricsLog
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for step in (100, 200, 300):
+        log(
+            step,
+            {
+                "loss": 45.0 - step / 100,
+                "generator_accuracy": step / 1000,
+                "sampled_accuracy": step / 2000,
+                "discriminator_auc": float("nan") if step == 200 else 0.6,
+                "learning_rate": 1e-4,
+            },
+        )
+    log(300, {"eval_loss": 43.0, "eval_generator_accuracy": 0.25})
+    return log.path
+
+
+def test_panels_show_the_values(metrics):
+    """NaN leaves a gap; baselines are labeled lines."""
+    baselines = {"discriminator_auc": 0.5, "loss": 44.98}
+    figure = curves._figure(files.read_json_lines(metrics), baselines, metrics)
+    panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
+    names = "loss, generator accuracy, sampled accuracy, discriminator auc"
+    assert list(panels) == [*names.split(", "), "learning rate"]
+    trained, held_out = panels["generator accuracy"].lines
+    np.testing.assert_allclose(
+        trained.get_xydata(), [[100, 0.1], [200, 0.2], [300, 0.3]]
+    )
+    np.testing.assert_allclose(held_out.get_xydata(), [[300, 0.25]])
+    auc, _, chance = panels["discriminator auc"].lines
+    np.testing.assert_allclose(auc.get_xydata(), [[100, 0.6], [300, 0.6]])
+    assert chance.get_label() == "baseline 0.5"
+    np.testing.assert_allclose(chance.get_ydata(), 0.5)
+    assert panels["loss"].lines[-1].get_label() == "baseline 45"
+
+
+def test_writes_a_png_and_refuses_an_empty_file(metrics, tmp_path):
+    path = tmp_path / "curves.png"
+    curves.plot_curves(metrics, path, {})
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(ValueError, match="has 0 lines"):
+        curves.plot_curves(tmp_path / "empty.jsonl", path, {})
