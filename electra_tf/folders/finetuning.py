@@ -24,6 +24,7 @@ from electra_tf.tasks.heads import TaskModel
 
 CARD = "model_card.md"
 CHECKPOINTS = "checkpoints"
+CURVES = "curves.png"
 METRICS = "metrics.jsonl"
 MODEL = "model.keras"
 ADAPTER = "adapter.lora.h5"
@@ -42,10 +43,10 @@ _PREDICTIONS = (
 OUTPUTS = (
     *(RESULTS, CHECKPOINTS, CONFIG, CARD, TASK, METRICS, _LABELS, _VOCABULARY),
     *(MODEL, ADAPTER, "model.tflite", "model.onnx", "saved_model", SUBMISSION),
-    *(RECIPE, TENSORBOARD, SEARCHED, SEARCHING),
+    *(RECIPE, TENSORBOARD, CURVES, SEARCHED, SEARCHING),
     # Outputs of earlier versions, as are the n-best lists below.
     *("confusion_matrix.png", "scatter.png", "search.png", "seeds.png"),
-    *("curves.png", "thresholds.png"),
+    "thresholds.png",
     *(
         name.format(suffix)
         for name in _PREDICTIONS

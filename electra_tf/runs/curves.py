@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from electra_tf import files
+from electra_tf.cli import Log
 from electra_tf.errors import UserError
+from electra_tf.folders.finetuning import CURVES, METRICS
 from electra_tf.training import sinks
 
 # The color-blind safe palette of Okabe and Ito.
@@ -45,6 +47,32 @@ def plot_curves(
     figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
     with files.replacing(png_path) as part:
         figure.savefig(part, dpi=130)
+
+
+def plot_seeds(folder: Path, metric: str, baseline: float | None, log: Log) -> None:
+    """Plots training loss and held-out score of each seed; logs errors."""
+    figure = Figure((8.8, 3.3), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True)
+    labels = {"loss": "training loss", metric: f"held-out {metric}"}
+    try:
+        rows = files.read_json_lines(folder / METRICS)
+        rows = [row for row in rows if "step" in row]
+        for axis, (name, label) in zip(panels, labels.items(), strict=True):
+            for seed in sorted({row["seed"] for row in rows}):
+                points = _series([row for row in rows if row["seed"] == seed], name)
+                if points.size:
+                    axis.plot(*points, marker=".", label=f"seed {seed}")
+            axis.set(xlabel="step (updates)", ylabel=label)
+            if name == metric and baseline is not None and math.isfinite(baseline):
+                label = f"majority baseline {baseline:.2f}"
+                axis.axhline(baseline, color="0.4", linestyle="--", label=label)
+            if 0 < len(axis.get_legend_handles_labels()[0]) <= len(PALETTE):
+                axis.legend()
+        with files.replacing(folder / CURVES) as part:
+            figure.savefig(part, dpi=120)
+    except Exception as error:  # A failed plot must not lose a trained model.
+        message = " ".join(str(error).split())[:200]
+        log(f"warning: a picture is missing: {type(error).__name__} {message}")
 
 
 @matplotlib.rc_context(_STYLE)

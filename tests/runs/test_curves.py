@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from electra_tf import files
 from electra_tf.runs import curves
@@ -50,3 +51,30 @@ def test_writes_a_png_and_refuses_an_empty_file(metrics, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(ValueError, match="has 0 lines"):
         curves.plot_curves(tmp_path / "empty.jsonl", path, {})
+
+
+def test_curves_of_seeds_are_loss_and_held_out_score(tmp_path, monkeypatch):
+    drawn = []
+
+    def savefig(self, path, **_):
+        drawn.append(self)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    rows = [
+        {"seed": seed, "step": step, "loss": seed + 1 / step, "learning_rate": 1.0}
+        for seed in (0, 1)
+        for step in (2, 4)
+    ]
+    rows += [{"seed": 1, "epoch": n, "step": 2 * n, "f1": 10.0 * n} for n in (1, 2)]
+    rows += [{"seed": 0, "epoch": 1, "step": 2, "f1": None}]
+    rows += [{"seed": 1, "split": "dev", "f1": 20.0}, {"summary": {}}]
+    files.write_json_lines(tmp_path / "metrics.jsonl", rows)
+    curves.plot_seeds(tmp_path, "f1", 5.0, pytest.fail)
+    loss, score = drawn[0].axes
+    assert [len(axes.lines) for axes in (loss, score)] == [2, 2]
+    np.testing.assert_allclose(loss.lines[1].get_xydata(), [[2, 1.5], [4, 1.25]])
+    np.testing.assert_allclose(score.lines[0].get_xydata(), [[2, 10], [4, 20]])
+    assert score.get_ylabel() == "held-out f1"
+    names = [text.get_text() for text in score.get_legend().get_texts()]
+    assert names == ["seed 1", "majority baseline 5.00"]
