@@ -14,7 +14,7 @@ from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
-from electra_tf.runs import minimal_pairs, scores
+from electra_tf.runs import scores
 from electra_tf.tasks.metrics import bootstrap
 from electra_tf.tasks.tables import read_text
 
@@ -139,7 +139,10 @@ def main(config: ScoreConfig) -> None:
     """Scores minimal pairs or n-best lists; raises UserError if an output exists."""
     files.check_new(config.output, config.report, overwrite=config.overwrite)
     if config.data:
-        minimal_pairs.main(config)
+        report = scores.score_pairs(config, cli.note)
+        cli.say(scores.pairs_table(report))
+        if config.report:
+            files.write_json(config.report, report)
     elif config.input:
         rerank(config, cli.note)
     else:

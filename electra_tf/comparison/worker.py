@@ -27,7 +27,7 @@ from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.folders.pretraining import PretrainingFolder, settings_of
-from electra_tf.runs import finetuning, minimal_pairs, pretraining, warm_start
+from electra_tf.runs import finetuning, pretraining, scores, warm_start
 from electra_tf.systems import build
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
@@ -110,13 +110,13 @@ def training_seconds(rows: list[Row], tokens_per_step: int) -> float:
 
 def _paired(job: Job, part: Mapping[str, Any]) -> Row:
     config = fields.from_flat(part["config"] | {"model": job["folder"]}, ScoreConfig)
-    report = minimal_pairs.run(config, cli.note)
-    score, _, _ = report[minimal_pairs.ALL][minimal_pairs.ALL][config.by]
+    report = scores.score_pairs(config, cli.note)
+    score, _, _ = report[scores.ALL][scores.ALL][config.by]
     return {
         "metric": f"accuracy by the {config.by} of {report['method']}",
         "score": score,
         "scores": [score],
-        "baseline": minimal_pairs.CHANCE,
+        "baseline": scores.CHANCE,
         "failed_seeds": [],
     }
 

@@ -59,11 +59,6 @@ class RunConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.train_batch_size % self.gradient_accumulation_steps == 0,
-            f"--train_batch_size={self.train_batch_size} is not divisible by "
-            f"--gradient_accumulation_steps={self.gradient_accumulation_steps}.",
-        )
         # Keras's loss scaling uses one replica's gradients.
         require(
             self.mixed_precision != "float16" or self.distribution == "none",
@@ -178,7 +173,7 @@ class GeneratorConfig(Group):
         "Source of the replacements.",
         "masked_lm",
         choices=GENERATORS,
-        only_with="objective!=mlm",
+        only_with="objective!=mlm|electric",
     )
     sharing: str = field(
         "Variables both networks share.", "tied", choices=SHARINGS, only_with=_NETWORK

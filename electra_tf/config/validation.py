@@ -61,12 +61,6 @@ def validate(config: PretrainConfig) -> None:
         f"--warmup_steps={config.optimizer.warmup_steps} leaves no step for the decay "
         "of --lr_schedule=sequential: shorten it, or use --lr_schedule=product.",
     )
-    require(
-        config.objective.objective != "electric"
-        or generator.generator in ("masked_lm", "two_tower"),
-        "--objective=electric draws its noise from two towers: leave out "
-        f"--generator={generator.generator}.",
-    )
     if config.has_generator_network and generator.sharing == "all":
         require(
             config.generator_kind != "two_tower" and name not in ADVERSARIAL,

@@ -60,7 +60,6 @@ SHIPPED = Path(__file__).parent.parent / "pretrained"
 # Files of a folder of records, one at each stage of the build.
 _RECORDS = ("manifest.json", "vocab.txt.json", ".build")
 _SECTIONS = ("config", "data", "imported")
-_NO_EXPORT = " (not exportable to Hugging Face, which has pooling=cls alone)"
 # Recommended flags that kinds of tasks do not have.
 _OMITTED = {
     "question_answering": ("head_dropout", "head_init", "pooling"),
@@ -137,19 +136,13 @@ class PretrainingFolder:
     ) -> bool:
         """Returns True if the folder has settings; errors as in ``check_same``."""
         flags = self.flags
-        # A run with several parts of a batch drew other random numbers.
+        # Older versions drew other random numbers for several parts of a batch.
         has_parts = flags.get("distribution", "none") != "none"
         has_parts |= flags.get("gradient_accumulation_steps", 1) != 1
-        if has_parts and "random_keys" not in self.settings:
-            raise UserError(
-                f"{self.path / CONFIG} is of an older version, which drew other random "
-                "numbers on several devices or micro-batches. Resume it with that "
-                "version, or start a new run from its weights with --init_from."
-            )
         return check_same(
             self.path,
             settings,
-            (*may_differ, "random_keys"),
+            may_differ if has_parts else (*may_differ, "random_keys"),
             has_checkpoint=self.has_checkpoint(),
             removed=PretrainConfig.REMOVED,
         )
@@ -248,20 +241,10 @@ class PretrainingFolder:
             and (name != DATA or _holds_records(self.path / DATA))
         ]
 
-    def builds_own_records(self, data_dir: Path | None) -> bool:
-        own = (self.path / DATA).resolve()
-        return data_dir is not None and data_dir.resolve().is_relative_to(own)
-
-    def delete_records(self, data_dir: Path | None) -> None:
-        """Deletes records that the new run rebuilds in this folder."""
-        if self.builds_own_records(data_dir) and _holds_records(data_dir):
-            files.remove(data_dir)
-
-    def delete_run(self, data_dir: Path | None) -> None:
-        """Deletes the outputs of a run, except records that the new run has built."""
-        for name in self.outputs():
-            if name != DATA or not self.builds_own_records(data_dir):
-                files.remove(self.path / name)
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes the outputs of a run that have these names."""
+        for name in {*names}.intersection(self.outputs()):
+            files.remove(self.path / name)
 
 
 def _holds_records(folder: Path) -> bool:
@@ -310,11 +293,10 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     path = named(encoder)
     path = (path.parent if path.is_file() else path) / RECIPE
     flags, hints = files.read_json(path, default={}), fields.hints(RecipeConfig)
-    if unknown := sorted(flags.keys() - hints.keys()):
-        raise UserError(f"{path} is damaged: {unknown[0]} is not a flag of a recipe.")
-    files.check_shape(flags, {name: hints[name] for name in flags}, str(path))
+    known = {name: hints[name] for name in flags.keys() & hints.keys()}
+    files.check_shape(flags, known, str(path))
     try:
-        RecipeConfig(**flags)
+        fields.from_flat(flags, RecipeConfig)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     omitted = _OMITTED.get(kind, ())
@@ -329,9 +311,5 @@ def completion(
     flags = {name: value for name, value in recipe.items() if name not in given}
     if flags:
         settings = ", ".join(f"{name}={value}" for name, value in flags.items())
-        if flags.get("pooling", "cls") != "cls":
-            settings += _NO_EXPORT
         log(f"recipe of {encoder}: {settings}")
-    if given.get("pooling", "cls") != "cls":
-        log(f"pooling={given['pooling']}{_NO_EXPORT}")
     return flags

@@ -14,8 +14,6 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding s
 hidden size.
 """
 
-from collections.abc import Callable
-
 import keras
 import tensorflow as tf
 
@@ -28,12 +26,10 @@ from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.layers.weights import add_weight
 from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
-from electra_tf.pretraining.electric import (
-    NoiseContrastiveEstimation,
-    TwoTowerGenerator,
-)
-from electra_tf.pretraining.masked_lm import MaskedLM, UnigramGenerator
+from electra_tf.pretraining.electric import NoiseContrastiveEstimation
+from electra_tf.pretraining.masked_lm import MaskedLM
 from electra_tf.pretraining.metrics import Derived, TokenMean, total_loss
+from electra_tf.pretraining.objectives import ReplacedTokenDetection
 from electra_tf.pretraining.samplers import Corrupted
 from electra_tf.training.schedules import Schedule, as_schedule
 
@@ -44,9 +40,6 @@ class RewardBaseline(keras.layers.Layer):
 
     ``call`` maps hidden [.., D] to logits w . h_G, [..], initially 0 (a reward ln 2).
     """
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         self.reward_kernel = add_weight(self, "reward_kernel", (hidden_shape[-1], 1))
@@ -59,8 +52,6 @@ class RewardBaseline(keras.layers.Layer):
 class _AdversarialElectra(Electra):
     """Base class of the adversarial models: mixture weight, reward and metrics."""
 
-    _learns_from_samples = True
-
     def __init__(
         self,
         generator: MaskedLM,
@@ -70,21 +61,21 @@ class _AdversarialElectra(Electra):
         **kwargs,
     ):
         super().__init__(generator, discriminator, **kwargs)
-        # The outputs of other generators pass no gradient to a network, and the loss of
+        # Other generators pass no gradient to a network, and the loss of
         # noise-contrastive estimation also needs the noise.
-        if not hasattr(self.sampler, "distribution"):
-            wrong, need = self.sampler, "a sampler with a distribution"
-        elif isinstance(generator, TwoTowerGenerator | UnigramGenerator):
-            wrong, need = generator, "a generator with an encoder, such as MaskedLM"
-        elif not hasattr(self.objective, "loss_of_logits") or isinstance(
-            self.objective, NoiseContrastiveEstimation
+        parts = (generator, self.sampler, self.objective)
+        given = ", ".join(type(part).__name__ for part in parts)
+        if (
+            not isinstance(generator, MaskedLM)
+            or not hasattr(self.sampler, "distribution")
+            or not isinstance(self.objective, ReplacedTokenDetection)
+            or isinstance(self.objective, NoiseContrastiveEstimation)
+            or not self.sampling_dropout
         ):
-            wrong, need = self.objective, "the objective ReplacedTokenDetection"
-        else:
-            wrong = None
-        if wrong is not None:
             raise UserError(
-                f"{type(self).__name__} needs {need}, got {type(wrong).__name__}."
+                f"{type(self).__name__} needs a MaskedLM, a sampler with a "
+                "distribution, the objective ReplacedTokenDetection and "
+                f"sampling_dropout=True, got {given} and {self.sampling_dropout}."
             )
         if not callable(adversarial_weight) and not 0 <= adversarial_weight <= 1:
             raise UserError(
@@ -303,10 +294,7 @@ def straight_through(
 
     A lower temperature tau lowers the bias of the gradient and raises its variance.
     """
-    hard = tf.one_hot(sampled_ids, perturbed.shape[-1], dtype=tf.float32)
-
-    @tf.custom_gradient
-    def one_hot_of(soft: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        return tf.identity(hard), lambda upstream: scale * upstream
-
-    return one_hot_of(tf.nn.softmax(perturbed / temperature))
+    soft = tf.nn.softmax(perturbed / temperature)
+    # Zeros that pass the gradient on.
+    zeros = soft - tf.stop_gradient(soft)
+    return tf.one_hot(sampled_ids, perturbed.shape[-1]) + scale * zeros

@@ -7,9 +7,7 @@ agree.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -25,7 +23,6 @@ from electra_tf.layers.replicas import (
 )
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import check_positive
-from electra_tf.training.schedules import FitSchedule
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -95,30 +92,6 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
         sums = all_replicas_sum(tf.stack(list(counts.values())))
         return dict(zip(counts, tf.unstack(sums), strict=True))
 
-    def compile(
-        self, optimizer: Any = "rmsprop", loss: None = None, **kwargs: Any
-    ) -> None:
-        """Sets the optimizer; raises ValueError if given a loss or metrics."""
-        given = {"loss": loss, **kwargs}
-        names = ("loss", "loss_weights", "metrics", "weighted_metrics")
-        if ignored := [f"{name}=" for name in names if given.get(name) is not None]:
-            raise UserError(
-                f"compile({', '.join(ignored)}) has no effect: {type(self).__name__} "
-                "has its own losses and metrics."
-            )
-        if isinstance(getattr(optimizer, "_learning_rate", None), FitSchedule):
-            warnings.warn(
-                "only text models start a FitSchedule: the learning rate is constant. "
-                "Use et.training.WarmupPolynomialDecay.",
-                stacklevel=2,
-            )
-        super().compile(optimizer, **kwargs)
-
-    def compile_from_config(self, config: Mapping[str, Any]) -> None:
-        """Compiles a loaded model; Keras skips this if ``compile`` is overridden."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
     def train_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
         """Performs one optimizer update and returns the metric results."""
         batch = _unpack(data)
@@ -154,10 +127,11 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
     ) -> list[tf.Tensor | tf.IndexedSlices]:
         with tf.GradientTape() as tape:
             terms = self.compute_losses(batch, totals, seed=seed, training=True)
-            if self.losses:
+            if self.losses or self.loss is not None or self._compile_metrics:
                 raise UserError(
-                    "Pretraining does not use regularizers and add_loss: add the term "
-                    "to the loss of the objective."
+                    "Pretraining models have their own losses and metrics, and do not "
+                    "use compile(loss=, metrics=), regularizers and add_loss: add the "
+                    "term to the loss of the objective."
                 )
             loss = self.optimizer.scale_loss(tf.add_n(terms))
         return tape.gradient(loss, self.trainable_variables)

@@ -52,16 +52,12 @@ class Electra(PretrainingModel):
         generator_weight: weight of the generator's loss.
         discriminator_weight: weight of the objective (lambda in the paper, 50).
         sampling_dropout: False samples from a second forward pass of the generator
-            without dropout or gradient; the original samples with dropout. Subclasses
-            with losses on the sampling distribution raise ValueError for False.
+            without dropout or gradient; the original samples with dropout. Losses on
+            the sampling distribution need True.
         special_ids: ids of [CLS], [SEP] and [MASK], which are never masked. The
             "replaceable" metrics exclude them.
 
     Examples:
-        >>> table = et.layers.TextEmbedding(100, 16, max_positions=32)
-        >>> small = {"num_layers": 1, "num_heads": 1}
-        >>> generator = et.MaskedLM(et.TextEncoder(table, hidden_size=16, **small))
-        >>> discriminator = et.TextEncoder(table, hidden_size=32, **small)
         >>> model = et.Electra(generator, discriminator)
         >>> model.compile(optimizer=et.training.AdamW(1e-3))
         >>> _ = et.data.write_shard("pair.tfrecord", [[2, *range(5, 20), 3]] * 8)
@@ -73,9 +69,6 @@ class Electra(PretrainingModel):
         >>> model.discriminator is discriminator
         True
     """
-
-    # Whether a loss depends on the sampling distribution.
-    _learns_from_samples = False
 
     def __init__(
         self,
@@ -92,12 +85,6 @@ class Electra(PretrainingModel):
     ):
         super().__init__(**kwargs)
         objective = objective or ReplacedTokenDetection(name="objective")
-        learns = self._learns_from_samples or objective.learns_from_samples
-        if learns and not sampling_dropout:
-            raise UserError(
-                f"{type(self).__name__} needs samples of the training forward pass, "
-                "not sampling_dropout=False: set the generator's dropout to 0."
-            )
         self.generator = generator
         self.discriminator = discriminator
         self.objective = objective
@@ -106,7 +93,7 @@ class Electra(PretrainingModel):
         self.discriminator_weight = discriminator_weight
         self.sampling_dropout = sampling_dropout
         self.special_ids = tuple(special_ids)
-        objective.check_sampler(self.sampler)
+        objective.check_sampler(self.sampler, sampling_dropout)
         if not objective.built:
             objective.build((None, None, discriminator.hidden_size))
         self._likelihood = Likelihood("generator")

@@ -182,6 +182,15 @@ def noise_logits(
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
+class EnergyModel(Discriminator):
+    """A trained Electric without its generator; returns energies E(x)_t [B, S].
+
+    Examples:
+        >>> model = pretraining.Electric(towers, discriminator).detector()
+    """
+
+
+@keras.saving.register_keras_serializable(package="electra_tf")
 class NoiseContrastiveEstimation(ReplacedTokenDetection):
     """Noise-contrastive estimation: noise or data, by token.
 
@@ -194,21 +203,23 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
         TensorShape([1, 4])
     """
 
-    learns_from_samples = True
+    model_class = EnergyModel
 
     def __init__(self, **kwargs):
         super().__init__("all", **kwargs)
 
-    def check_sampler(self, sampler: Callable) -> None:
+    def check_sampler(self, sampler: Callable, sampling_dropout: bool) -> None:
         """Raises ValueError if the samples do not follow the generator's softmax."""
         if (
             getattr(sampler, "temperature", 1) != 1
             or getattr(sampler, "disallow_correct", False)
             or isinstance(sampler, GreedySampler | LeaveRows)
+            or not sampling_dropout
         ):
             raise UserError(
                 "Noise must be drawn from the generator's softmax: the sampler needs "
-                "temperature=1, and no disallow_correct, GreedySampler or LeaveRows."
+                "temperature=1, and no disallow_correct, GreedySampler or LeaveRows; "
+                "instead of sampling_dropout=False, set the generator's dropout to 0."
             )
 
     def labels(self, corrupted: Corrupted) -> tf.Tensor:
@@ -241,22 +252,10 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
             inputs["input_mask"],
         )
 
-    def as_model(self, encoder: TextEncoder) -> EnergyModel:
-        return EnergyModel(encoder, self)
-
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["positions"]
         return config
-
-
-@keras.saving.register_keras_serializable(package="electra_tf")
-class EnergyModel(Discriminator):
-    """A trained Electric without its generator; returns energies E(x)_t [B, S].
-
-    Examples:
-        >>> model = pretraining.Electric(towers, discriminator).detector()
-    """
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

@@ -19,7 +19,6 @@ from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.metrics import Likelihood, log_frequencies, total_loss
-from electra_tf.pretraining.samplers import corrupt
 
 
 class Prediction(NamedTuple):
@@ -140,16 +139,6 @@ class MaskedLM(Generator):
     def artifacts(self) -> dict[str, keras.Model]:
         """Returns the models to save at the end of a run, by file name."""
         return {"encoder": self.encoder, "generator": self}
-
-    def examine(self, batch: Batch, *, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Fills the masked positions with the most probable tokens."""
-        predicted = tf.argmax(self(batch), axis=-1, output_type=tf.int32)
-        filled = corrupt(batch, predicted)
-        return {
-            "corrupted_ids": filled.inputs["input_ids"],
-            "is_masked": filled.is_masked,
-            "is_replaced": filled.is_replaced,
-        }
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

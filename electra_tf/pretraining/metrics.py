@@ -49,41 +49,18 @@ def total_loss(
     return Derived(value, name)
 
 
-class BucketAUC(_Unsaved, keras.metrics.Metric):
-    """Area under the ROC curve of logits, from counts in buckets of equal width.
-
-    Keras's ``AUC`` spaces its 200 thresholds evenly in probability, so few resolve
-    rare labels. Logits within a bucket (0.012 wide) count as tied.
-    """
-
-    _BUCKETS, _LIMIT = 2048, 12.0
+class LogitAUC(_Unsaved, keras.metrics.AUC):
+    """Area under the ROC curve of logits; 0 without labels of both classes."""
 
     def __init__(self, name: str):
-        super().__init__(name=name)
-        # Rows: negatives, positives.
-        shape = (2, self._BUCKETS)
-        self._counts = self.add_variable(shape, "zeros", name="counts")
+        super().__init__(num_thresholds=2048, name=name)
 
     def update_state(
         self, labels: tf.Tensor, logits: tf.Tensor, sample_weight: tf.Tensor
     ) -> None:
-        """Adds labels (0 or 1), logits and weights of one shape."""
-        share = (logits + self._LIMIT) / (2 * self._LIMIT)
-        bucket = tf.cast(share * self._BUCKETS, tf.int32)
-        bucket = tf.clip_by_value(bucket, 0, self._BUCKETS - 1)
-        bucket += self._BUCKETS * tf.cast(labels, tf.int32)
-        weights = tf.reshape(tf.cast(sample_weight, tf.float32), [-1])
-        counts = tf.math.unsorted_segment_sum(
-            weights, tf.reshape(bucket, [-1]), 2 * self._BUCKETS
-        )
-        self._counts.assign_add(tf.reshape(counts, self._counts.shape))
-
-    def result(self) -> tf.Tensor:
-        """Returns the fraction of correctly ordered pairs (ties 1/2), or 0 if none."""
-        negatives, positives = tf.unstack(tf.convert_to_tensor(self._counts))
-        below = tf.cumsum(negatives, exclusive=True) + negatives / 2
-        pairs = tf.reduce_sum(negatives) * tf.reduce_sum(positives)
-        return tf.math.divide_no_nan(tf.reduce_sum(positives * below), pairs)
+        # Keras spaces thresholds evenly from 0 to 1: few would resolve probabilities
+        # of rare labels. The order of smaller logits is the same.
+        super().update_state(labels, tf.sigmoid(logits / 4), sample_weight)
 
 
 class TokenMean(_Unsaved, keras.metrics.Mean):

@@ -24,66 +24,8 @@ from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, copy_own_weights, linear
 from electra_tf.pretraining.base import Batch
-from electra_tf.pretraining.metrics import BucketAUC, TokenMean, total_loss
+from electra_tf.pretraining.metrics import LogitAUC, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
-
-
-class Objective(Serializable, keras.layers.Layer):
-    """Base class of the discriminator objectives of ``Electra``.
-
-    A subclass creates its head in ``build(hidden_shape)`` and defines ``call`` and
-    ``loss``. ``loss_metric`` is the metric of its loss; ``step_metrics`` lists all
-    metrics that ``loss`` updates, in display order.
-
-    Examples:
-        >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
-        True
-    """
-
-    def call(
-        self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
-    ) -> tf.Tensor:
-        """Returns the head's logits of hidden [B, S, D], float32 [B, S, ...].
-
-        ``inputs`` are the encoder inputs. ``training`` changes only the speed.
-        """
-        raise NotImplementedError
-
-    def loss(
-        self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
-    ) -> tf.Tensor:
-        """Returns this replica's part of the mean loss, and updates the metrics.
-
-        It is a sum over the local rows, divided by one of the global counts ``totals``
-        ("masked", "tokens" or "rows").
-        """
-        raise NotImplementedError
-
-    # Whether samples must come from the training forward pass of the generator.
-    learns_from_samples = False
-
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        """None for Keras, whose models would show metrics that they do not update."""
-        return []
-
-    def check_sampler(self, sampler: Callable) -> None:
-        """Raises ValueError if the loss does not fit the samples."""
-
-    def labels(self, corrupted: Corrupted) -> tf.Tensor:
-        """Returns the replaced-token labels, bool [B, S]."""
-        return corrupted.is_replaced
-
-    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        """Returns predictions for text samples, [B, S], by name.
-
-        Names are replaced_probability, predicted_ids or predicted_masked_ids.
-        """
-        return {}
-
-    def as_model(self, encoder: TextEncoder) -> Discriminator:
-        """Returns a ``Discriminator`` of the encoder and this objective's head."""
-        return Discriminator(encoder, self)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -123,6 +65,61 @@ class ReplacedTokenDetector(Discriminator):
     """
 
 
+class Objective(Serializable, keras.layers.Layer):
+    """Base class of the discriminator objectives of ``Electra``.
+
+    A subclass creates its head in ``build(hidden_shape)`` and defines ``call`` and
+    ``loss``. ``loss_metric`` is the metric of its loss; ``step_metrics`` lists all
+    metrics that ``loss`` updates, in display order. ``model_class`` is the class of
+    ``as_model``, a ``Discriminator``.
+
+    Examples:
+        >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)
+        True
+    """
+
+    model_class = Discriminator
+
+    def call(
+        self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the head's logits of hidden [B, S, D], float32 [B, S, ...].
+
+        ``inputs`` are the encoder inputs. ``training`` changes only the speed.
+        """
+        raise NotImplementedError
+
+    def loss(
+        self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
+    ) -> tf.Tensor:
+        """Returns this replica's part of the mean loss, and updates the metrics.
+
+        It is a sum over the local rows, divided by one of the global counts ``totals``
+        ("masked", "tokens" or "rows").
+        """
+        raise NotImplementedError
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """None for Keras, whose models would show metrics that they do not update."""
+        return []
+
+    def check_sampler(self, sampler: Callable, sampling_dropout: bool) -> None:
+        """Raises ValueError if the loss does not fit the samples."""
+
+    def labels(self, corrupted: Corrupted) -> tf.Tensor:
+        """Returns the replaced-token labels, bool [B, S]."""
+        return corrupted.is_replaced
+
+    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
+        """Returns ``replaced_probability`` [B, S] for text samples, if there is one."""
+        return {}
+
+    def as_model(self, encoder: TextEncoder) -> Discriminator:
+        """Returns a ``Discriminator`` of the encoder and this objective's head."""
+        return self.model_class(encoder, self)
+
+
 @keras.saving.register_keras_serializable(package="electra_tf")
 class ReplacedTokenDetection(Objective):
     """Replaced token detection: binary cross-entropy, a mean over tokens.
@@ -139,12 +136,15 @@ class ReplacedTokenDetection(Objective):
         >>> model = et.Electra(generator, discriminator, objective=objective)
     """
 
+    model_class = ReplacedTokenDetector
+
     def __init__(self, positions: str = "all", **kwargs):
         super().__init__(**kwargs)
         if positions not in ("all", "masked"):
             raise ValueError(f"positions is {positions!r}; allowed are all, masked.")
         self.positions = positions
         self.loss_metric = TokenMean(name="discriminator_loss")
+        # Of all tokens; other metrics are of the loss's positions.
         self._replaced = TokenMean(name="replaced_fraction")
         self._replaced_masked = TokenMean(name="replaced_masked_fraction")
         self._accuracy = TokenMean(name="discriminator_accuracy")
@@ -152,25 +152,21 @@ class ReplacedTokenDetection(Objective):
             keras.metrics.Precision(name="discriminator_precision"),
             keras.metrics.Recall(name="discriminator_recall"),
         )
-        self._auc = BucketAUC(name="discriminator_auc")
+        self._auc = LogitAUC(name="discriminator_auc")
         self._replaceable = (
             TokenMean(name="replaceable_loss"),
             TokenMean(name="replaced_replaceable_fraction"),
-            BucketAUC(name="replaceable_auc"),
+            LogitAUC(name="replaceable_auc"),
         )
+        masked = [self._replaced_masked] if positions == "masked" else []
+        scores = [self._accuracy, *self._detection, self._auc, *self._replaceable]
+        self.step_metrics = [self.loss_metric, self._replaced, *masked, *scores]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         self.head = ReplacedTokenHead(
             hidden_shape[-1], dtype=self.dtype_policy, name="replaced_token_head"
         )
         self.head.build(hidden_shape)
-
-    @property
-    def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics over the loss's positions; ``replaced_fraction`` is of all tokens."""
-        masked = [self._replaced_masked] if self.positions == "masked" else []
-        scores = [self._accuracy, *self._detection, self._auc]
-        return [self.loss_metric, self._replaced, *masked, *scores, *self._replaceable]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -227,9 +223,6 @@ class ReplacedTokenDetection(Objective):
     def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
         return {"replaced_probability": tf.sigmoid(self.logits(hidden, corrupted))}
 
-    def as_model(self, encoder: TextEncoder) -> ReplacedTokenDetector:
-        return ReplacedTokenDetector(encoder, self)
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class SentenceDetection(Objective):
@@ -249,15 +242,12 @@ class SentenceDetection(Objective):
         self.loss_metric = TokenMean(name="sentence_loss")
         self._accuracy = TokenMean(name="sentence_accuracy")
         self._corrupted = TokenMean(name="corrupted_fraction")
+        self.step_metrics = [self.loss_metric, self._accuracy, self._corrupted]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         self.kernel, self.bias = add_dense(
             self, "sentence", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
         )
-
-    @property
-    def step_metrics(self) -> list[keras.metrics.Metric]:
-        return [self.loss_metric, self._accuracy, self._corrupted]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -299,23 +289,16 @@ class JointObjective(Objective):
         self.loss_metric = total_loss(
             (first.loss_metric, 1.0), (second.loss_metric, weight), name="joint_loss"
         )
+        self.step_metrics = [*first.step_metrics, *second.step_metrics]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         for part in (self.first, self.second):
             if not part.built:
                 part.build(hidden_shape)
 
-    def check_sampler(self, sampler: Callable) -> None:
-        self.first.check_sampler(sampler)
-        self.second.check_sampler(sampler)
-
-    @property
-    def learns_from_samples(self) -> bool:
-        return self.first.learns_from_samples or self.second.learns_from_samples
-
-    @property
-    def step_metrics(self) -> list[keras.metrics.Metric]:
-        return [*self.first.step_metrics, *self.second.step_metrics]
+    def check_sampler(self, sampler: Callable, sampling_dropout: bool) -> None:
+        self.first.check_sampler(sampler, sampling_dropout)
+        self.second.check_sampler(sampler, sampling_dropout)
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -352,6 +335,8 @@ class _TokenObjective(Objective):
         self._replaced = TokenMean(name="replaced_fraction")
         self._accuracy = TokenMean(name="prediction_accuracy")
         self._corrected = TokenMean(name="corrected_accuracy")
+        scores = [self._accuracy, self._corrected]
+        self.step_metrics = [self.loss_metric, self._replaced, *scores]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         self.head = MaskedLMHead(
@@ -373,11 +358,6 @@ class _TokenObjective(Objective):
     def _rows(self, hidden: tf.Tensor) -> tf.Tensor:
         """Maps hidden [B, S, D] to float32 rows [R, E] in the table's space."""
         return self.head.transform(tf.reshape(hidden, [-1, hidden.shape[-1]]))
-
-    def _normalizer(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns logsumexp and argmax of each row's logits, both [R]."""
-        table = self.embeddings.word_table()
-        return chunked.log_normalizer(rows, table, self.head.output_bias)
 
     def _update_metrics(
         self,
@@ -410,12 +390,8 @@ class TokenPrediction(_TokenObjective):
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(embeddings, **kwargs)
         self._replaced_masked = TokenMean(name="replaced_masked_fraction")
-
-    @property
-    def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics over the masked slots; ``replaced_fraction`` is of all tokens."""
-        fractions = [self._replaced, self._replaced_masked]
-        return [self.loss_metric, *fractions, self._accuracy, self._corrected]
+        fractions, scores = self.step_metrics[:2], self.step_metrics[2:]
+        self.step_metrics = [*fractions, self._replaced_masked, *scores]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -438,10 +414,6 @@ class TokenPrediction(_TokenObjective):
         self._replaced_masked.update_state(is_replaced, weights)
         return losses.weighted_mean(values, weights, totals["masked"])
 
-    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        best = self._normalizer(self._rows(hidden))[1]
-        return {"predicted_masked_ids": tf.reshape(best, known_shape(hidden)[:2])}
-
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class CopyingTokenPrediction(_TokenObjective):
@@ -462,19 +434,15 @@ class CopyingTokenPrediction(_TokenObjective):
 
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(embeddings, **kwargs)
-        self._copy_auc = BucketAUC(name="copy_auc")
+        # Of the gate, for replaced tokens.
+        self._copy_auc = LogitAUC(name="copy_auc")
+        self.step_metrics = [*self.step_metrics, self._copy_auc]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         super().build(hidden_shape)
         self.gate_kernel, self.gate_bias = add_dense(
             self, "copy", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
         )
-
-    @property
-    def step_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics over real tokens; ``copy_auc`` is of the gate, for replaced ones."""
-        scores = [self._accuracy, self._corrected, self._copy_auc]
-        return [self.loss_metric, self._replaced, *scores]
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch, training: bool = False
@@ -494,7 +462,10 @@ class CopyingTokenPrediction(_TokenObjective):
         shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
         weights = tf.reshape(corrupted.inputs["input_mask"], [-1])
         rows, gate = self._rows(hidden), self._gate(hidden)
-        normalizer, best = self._normalizer(rows)
+        # Logsumexp and argmax of each row's logits, both [R].
+        normalizer, best = chunked.log_normalizer(
+            rows, self.embeddings.word_table(), self.head.output_bias
+        )
         log_softmax = self._logit(rows, original) - normalizer
         values = -_log_mixture(gate, log_softmax, original == shown)
         is_right = self._mode(rows, gate, normalizer, best, shown) == original
@@ -502,12 +473,6 @@ class CopyingTokenPrediction(_TokenObjective):
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
         self._copy_auc.update_state(is_replaced, -tf.stop_gradient(gate), weights)
         return losses.weighted_mean(values, weights, totals["tokens"])
-
-    def answer(self, hidden: tf.Tensor, corrupted: Corrupted) -> dict[str, tf.Tensor]:
-        shown, rows = corrupted.inputs["input_ids"], self._rows(hidden)
-        gate, flat = self._gate(hidden), tf.reshape(shown, [-1])
-        predicted = self._mode(rows, gate, *self._normalizer(rows), flat)
-        return {"predicted_ids": tf.reshape(predicted, known_shape(shown))}
 
     def _gate(self, hidden: tf.Tensor) -> tf.Tensor:
         """Returns the logits [R] of copying."""

@@ -1,6 +1,5 @@
 """Plots the metrics of a run."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
@@ -29,8 +27,7 @@ _STYLE = {
     **{"axes.titlesize": 10.5, "axes.titleweight": "bold", "figure.labelsize": 9},
     **{"axes.titlelocation": "left", "axes.grid": True, "grid.alpha": 0.25},
 }
-_MOST_IN_LEGEND = 9
-_NOT_DRAWN = ("step", "time", "skipped_records")
+_NOT_DRAWN = ("step", "time", "skipped_records", "steps_per_second")
 
 Rows = Sequence[Mapping[str, Any]]
 Baselines = Mapping[str, float]
@@ -39,7 +36,7 @@ Baselines = Mapping[str, float]
 def plot_curves(
     metrics_jsonl: files.AnyPath, png_path: files.AnyPath, baselines: Baselines
 ) -> None:
-    """Plots the metrics of a run, one panel per group, into a PNG.
+    """Plots the metrics of a run, each in a panel, into a PNG.
 
     ``baselines`` are values of dashed lines by metric name. Raises UserError if no line
     of ``metrics_jsonl`` has a metric to draw.
@@ -52,60 +49,6 @@ def plot_curves(
         figure.savefig(part, dpi=130)
 
 
-@matplotlib.rc_context(_STYLE)
-def _figure(rows: Rows, baselines: Baselines, source: files.AnyPath) -> Figure:
-    panels: dict[sinks.Panel, list[sinks.MetricCard]] = {}
-    logged = dict.fromkeys(
-        name.removeprefix(sinks.EVAL_PREFIX)
-        for row in rows
-        for name in row
-        if name not in _NOT_DRAWN and not name.startswith(sinks.TRIVIAL_PREFIX)
-    )
-    for card in sinks.metric_cards(logged):
-        names = (card.name, sinks.EVAL_PREFIX + card.name)
-        if card.panel and any(_series(rows, name).size for name in names):
-            panels.setdefault(card.panel, []).append(card)
-    if not panels:
-        raise UserError(f"{source} has {len(rows)} lines without a metric to draw.")
-    columns = min(3, len(panels))
-    lines = math.ceil(len(panels) / columns)
-    figure = Figure((4.6 * columns, 3.1 * lines + 0.5), layout="constrained")
-    for number, (panel, cards) in enumerate(panels.items(), start=1):
-        _draw(figure.add_subplot(lines, columns, number), panel, cards, rows, baselines)
-    if any(name.startswith(sinks.EVAL_PREFIX) for row in rows for name in row):
-        figure.supxlabel("Lines: means over training windows. Circles: held-out text.")
-    return figure
-
-
-def _draw(
-    axis: Axes,
-    panel: sinks.Panel,
-    cards: Sequence[sinks.MetricCard],
-    rows: Rows,
-    baselines: Baselines,
-) -> None:
-    for card, color in zip(cards, itertools.cycle(PALETTE), strict=False):
-        steps, values = _series(rows, card.name)
-        axis.plot(steps, panel.scale * values, color=color, linewidth=1.3)
-        steps, values = _series(rows, sinks.EVAL_PREFIX + card.name)
-        markers = {"marker": "o", "markersize": 4, "markerfacecolor": "white"}
-        markers["markevery"] = max(1, len(steps) // 20)
-        axis.plot(steps, panel.scale * values, color=color, linewidth=0.8, **markers)
-        if len(cards) > 1:
-            axis.plot([], [], color=color, label=card.name.replace("_", " "))
-        if card.name in baselines:
-            value = panel.scale * baselines[card.name]
-            label = f"baseline {value:.3g}"
-            axis.axhline(value, color=color, label=label, linestyle="--", linewidth=1)
-    if axis.get_legend_handles_labels()[1]:
-        axis.legend()
-    axis.set(title=panel.title, ylabel=panel.unit, xlabel="step (updates)")
-    axis.xaxis.set_major_formatter(EngFormatter())
-    if panel.is_log:
-        axis.set_yscale("log")
-
-
-@matplotlib.rc_context(_STYLE)
 def plot_seeds(folder: Path, metric: str, baseline: float | None, log: Log) -> None:
     """Plots training loss and held-out score of each seed; logs errors."""
     figure = Figure((8.8, 3.3), layout="constrained")
@@ -123,13 +66,48 @@ def plot_seeds(folder: Path, metric: str, baseline: float | None, log: Log) -> N
             if name == metric and baseline is not None and math.isfinite(baseline):
                 label = f"majority baseline {baseline:.2f}"
                 axis.axhline(baseline, color="0.4", linestyle="--", label=label)
-            if 0 < len(axis.get_legend_handles_labels()[0]) <= _MOST_IN_LEGEND:
+            if 0 < len(axis.get_legend_handles_labels()[0]) <= len(PALETTE):
                 axis.legend()
         with files.replacing(folder / CURVES) as part:
             figure.savefig(part, dpi=120)
     except Exception as error:  # A failed plot must not lose a trained model.
         message = " ".join(str(error).split())[:200]
         log(f"warning: a picture is missing: {type(error).__name__} {message}")
+
+
+@matplotlib.rc_context(_STYLE)
+def _figure(rows: Rows, baselines: Baselines, source: files.AnyPath) -> Figure:
+    logged = dict.fromkeys(
+        name.removeprefix(sinks.EVAL_PREFIX)
+        for row in rows
+        for name in row
+        if name not in _NOT_DRAWN and not name.startswith(sinks.TRIVIAL_PREFIX)
+    )
+    drawn = {
+        name: (_series(rows, name), _series(rows, sinks.EVAL_PREFIX + name))
+        for name in logged
+    }
+    drawn = {name: pair for name, pair in drawn.items() if any(x.size for x in pair)}
+    if not drawn:
+        raise UserError(f"{source} has {len(rows)} lines without a metric to draw.")
+    columns = min(4, len(drawn))
+    lines = math.ceil(len(drawn) / columns)
+    figure = Figure((3.4 * columns, 2.4 * lines + 0.5), layout="constrained")
+    for number, (name, (trained, held_out)) in enumerate(drawn.items(), start=1):
+        axis = figure.add_subplot(lines, columns, number)
+        axis.plot(*trained, color=PALETTE[0], linewidth=1.3)
+        every = max(1, held_out.shape[1] // 20)
+        axis.plot(*held_out, "o-", color=PALETTE[1], markersize=4, markevery=every)
+        if name in baselines:
+            label = f"baseline {baselines[name]:.3g}"
+            axis.axhline(baselines[name], color="0.4", label=label, linestyle="--")
+            axis.legend()
+        axis.set_title(name.replace("_", " "))
+        axis.xaxis.set_major_formatter(EngFormatter())
+    figure.supxlabel(
+        "Step. Lines: means over training windows. Circles: held-out text."
+    )
+    return figure
 
 
 def _series(rows: Rows, name: str) -> np.ndarray:

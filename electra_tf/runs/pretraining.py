@@ -133,9 +133,7 @@ def prepare(
         )
     for warning in validation.warnings(config).values():
         log(f"warning: {warning}")
-    data_dir = None
-    if not config.data.records:
-        data_dir = Path(config.data.data_dir or folder.path / layout.DATA)
+    builds_records = not config.data.records
     # Paths, logging, and host and time of an earlier process.
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     may_differ = [*paths, "versions.*", "commit", "written"]
@@ -154,7 +152,7 @@ def prepare(
     files.check_checkpoint_path(folder.path)
     warm_start.check(config)
     if options.dry_run:
-        _dry_run(config, strategy, folder, data_dir, log, objective)
+        _dry_run(config, strategy, folder, log, objective)
         return None
 
     # One process writes files: the cluster's chief, or worker 0.
@@ -163,8 +161,8 @@ def prepare(
         if writes:
             lock.enter_context(files.owned(folder.path))
             files.remove_leftovers(folder.path, is_locked=True)
-            if options.overwrite:
-                folder.delete_records(data_dir)
+            if options.overwrite and builds_records:
+                folder.delete([layout.DATA])
         built = _build(config, strategy, log, objective)
         data, phases, train_batches, held_out = built
         model = phases[-1].model
@@ -176,7 +174,8 @@ def prepare(
             # Initial weights may not fit, so they are loaded before the deletion.
             warm_start.initialize(config, model, data, log)
             if writes:
-                folder.delete_run(data_dir)
+                kept = {layout.DATA} if builds_records else {}
+                folder.delete({*layout.OUTPUTS}.difference(kept))
         else:
             folder.check_settings(settings, may_differ)
         store = CheckpointStore(
@@ -252,7 +251,6 @@ def _dry_run(
     config: PretrainConfig,
     strategy: tf.distribute.Strategy,
     folder: PretrainingFolder,
-    data_dir: Path | None,
     log: Log,
     objective: build.MakeObjective | None,
 ) -> None:
@@ -270,6 +268,7 @@ def _dry_run(
             vocabulary = Vocabulary.load(config.data.vocab_file)
             vocab_size, special_ids = len(vocabulary), build.special_ids(vocabulary)
             training = ""
+        data_dir = config.data.data_dir or folder.path / layout.DATA
         text = ", ".join(config.data.corpus)
         if size := sum(source.size for source in _open_corpus(config, log)):
             text += f" ({size / 1e6:,.1f} MB)"

@@ -1,7 +1,6 @@
 """Renders samples of original text, corrupted text and predictions."""
 
 import collections
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,46 +15,28 @@ _ROWS = 6
 def text_sample(
     model: PretrainingModel, tokens: Sequence[str], dataset: tf.data.Dataset
 ) -> str:
-    """Renders rows of the first batch: original, corrupted and predicted tokens."""
+    """Renders rows of the first batch with the predictions of replaced tokens.
+
+    Returns "" for a model that does not detect single tokens.
+    """
     batch = next(iter(dataset))
-    tensors = {"original_ids": batch["input_ids"]}
-    tensors |= model.examine(batch, seed=tf.constant([0, 0]))
-    arrays = {name: value.numpy() for name, value in tensors.items()}
+    if not hasattr(model, "examine"):
+        return ""
+    found = model.examine(batch, seed=tf.constant([0, 0]))
+    if "replaced_probability" not in found:
+        return ""
     tokens, texts = np.array(tokens, dtype=object), []
     for number, real in enumerate(batch["input_mask"].numpy()[:_ROWS] > 0):
-        row = {name: values[number][real] for name, values in arrays.items()}
-        if not real.any():
-            continue
-        if "replaced_probability" not in row:
-            texts.append(_predictions(tokens, row))
-            continue
-        text = verdict_table(
-            tokens[row["original_ids"]],
-            tokens[row["corrupted_ids"]],
-            probabilities=row["replaced_probability"],
-            is_masked=row["is_masked"],
-        )
-        texts.append(text)
+        row = {name: value.numpy()[number][real] for name, value in found.items()}
+        if real.any():
+            text = verdict_table(
+                tokens[batch["input_ids"].numpy()[number][real]],
+                tokens[row["corrupted_ids"]],
+                probabilities=row["replaced_probability"],
+                is_masked=row["is_masked"],
+            )
+            texts.append(text)
     return "\n\n\n".join(texts) + "\n"
-
-
-def _predictions(tokens: np.ndarray, row: Mapping[str, np.ndarray]) -> str:
-    """Renders masked tokens as [original > sampled > predicted].
-
-    Other tokens appear as {original > predicted} if the prediction is wrong.
-    """
-    columns = [row["original_ids"], row["corrupted_ids"]]
-    # Some objectives predict masked positions only; a masked LM has no third column.
-    predicted = row.get("predicted_ids", row.get("predicted_masked_ids"))
-    if predicted is not None:
-        columns.append(predicted)
-    texts = list(tokens[row["original_ids"]])
-    for index, ids in enumerate(zip(*columns, strict=True)):
-        if row["is_masked"][index]:
-            texts[index] = f"[{' > '.join(tokens[list(ids)])}]"
-        elif "predicted_ids" in row and ids[0] != ids[-1]:
-            texts[index] = f"{{{tokens[ids[0]]} > {tokens[ids[-1]]}}}"
-    return textwrap.fill(" ".join(texts), 88, break_on_hyphens=False)
 
 
 class Verdict(NamedTuple):

@@ -27,11 +27,7 @@ _SIZES = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
     *("embedding_size", "max_positions"),
 )
-# Fractions of sizes of the discriminator.
-_GENERATOR_SIZES = {
-    "generator_hidden_size": "hidden_size",
-    "generator_layers": "num_layers",
-}
+_GENERATOR_SIZES = ("generator_hidden_size", "generator_layers")
 _RECIPE = (
     *("num_train_steps", "warmup_steps", "train_batch_size", "learning_rate"),
     *("weight_decay", "adam_bias_correction", "dropout", "attention_dropout"),
@@ -51,30 +47,28 @@ _GENERATOR = ("model/generator/", "model/generator_embeddings/")
 def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
     """Completes the flags by those of ``--init_from``: vocabulary, sizes, recipe.
 
-    Flags that were given stay, as does the casing of given records.
+    Flags that were given stay, as does the casing of given records. A resumed run
+    takes its own flags, and does not need the other run.
     """
     if not config.run.init_from:
         return config
-    homes = [_home(config.run.init_from)]
-    homes[0].reject_fine_tuned(
+    home = _home(config.run.init_from)
+    home.reject_fine_tuned(
         "convert its encoder first (python -m electra_tf convert --only=discriminator)."
     )
-    if not config.run.overwrite:
-        # A resumed run does not need the other run.
-        homes.append(PretrainingFolder(Path(config.run.model_dir)))
-    home = next((each for each in homes if each.flags), homes[0])
+    run = PretrainingFolder(Path(config.run.model_dir))
+    is_resumed = bool(run.flags) and not config.run.overwrite
+    home = run if is_resumed else home
     there, here = home.flags | home.casing, fields.to_flat(config)
-    if resumed := homes[1:] and homes[1].flags:
-        there |= {name: resumed[name] for name in _RECIPE if name in resumed}
-    elif "num_train_steps" in config.given and "num_train_steps" in there:
+    if "num_train_steps" in config.given and "num_train_steps" in there:
         # The same share of the steps.
         share = here["num_train_steps"] / there["num_train_steps"]
         there["warmup_steps"] = int(there.get("warmup_steps", 0) * share)
     names = [*_SIZES, *_RECIPE]
-    if _same_generator(config, home):
+    if is_resumed or _same_generator(config, home):
         names += _GENERATOR_SIZES
         # Other sizes may exclude the sharing of this run.
-        if not config.given & _GENERATOR_SIZES.keys():
+        if is_resumed or not config.given & {*_GENERATOR_SIZES}:
             names.append("sharing")
     if not config.data.records:
         names += CASING
@@ -89,10 +83,10 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
     if taken:
         flags = " ".join(_remedy(name, value) for name, value in taken.items())
         log(f"--init_from={config.run.init_from} sets {flags}")
-    if not (config.data.vocab_file or config.data.records):
-        paths = [each.path / layout.VOCABULARY for each in homes]
-        if path := next(filter(Path.is_file, paths), None):
-            taken["vocab_file"] = str(path)
+    vocabulary = home.path / layout.VOCABULARY
+    has_own = config.data.vocab_file or config.data.records
+    if not has_own and vocabulary.is_file():
+        taken["vocab_file"] = str(vocabulary)
     return fields.from_flat(here | taken, PretrainConfig)
 
 
@@ -127,39 +121,48 @@ def copy_recipe(config: PretrainConfig, folder: PretrainingFolder) -> None:
 
 
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
-    """Checks the initial weights of a run, and its settings against ``--init_from``.
+    """Checks the initial weights of a fresh run, and its settings against theirs.
 
     Without ``data``, settings that depend on records are not compared.
     """
+    init_from, source = config.run.init_from, config.training.generator_init_from
     run = PretrainingFolder(Path(config.run.model_dir))
-    # A resumed run does not need the other run.
-    starts_anew = config.run.overwrite or not run.has_checkpoint()
-    init_from = config.run.init_from
-    if starts_anew and config.training.generator_init_from:
-        _generator_file(named(config.training.generator_init_from))
+    if run.has_checkpoint() and not config.run.overwrite:
+        # A resumed run does not need the other run.
+        return
+    if source:
+        _generator_file(source)
     if not init_from:
         return
-    folder = _home(init_from)
-    if starts_anew:
-        _check_weights(init_from)
-        loses_deltas = folder.flags.get("sharing") == "gdes" and folder.has_checkpoint()
-        if loses_deltas and config.generator.sharing != "gdes":
-            raise UserError(
-                f"--init_from={init_from}: its discriminator reads sums of tables and "
-                "deltas (--sharing=gdes); a checkpoint does not hold these sums. Add "
-                "--sharing=gdes, or start from a folder with its encoder.keras alone."
-            )
-    here, ours = fields.to_flat(config), None
+    if source and config.generator.sharing not in ("nes", "untied"):
+        raise UserError(
+            f"--generator_init_from={source} would replace tables of --init_from, "
+            f"which both networks share (--sharing={config.generator.sharing}): leave "
+            "out one of them, or add --sharing=nes or untied."
+        )
+    if not _has_weights(named(init_from)):
+        raise FileNotFoundError(
+            f"--init_from={init_from} has no weights: name the folder of a pretraining "
+            "run, one of its checkpoints, or the output of python -m electra_tf "
+            "convert (also for weights of Hugging Face)."
+        )
+    folder, here = _home(init_from), fields.to_flat(config)
+    there, ours = folder.flags | folder.casing, None
+    # Accents are stripped only if text is lower-cased.
+    casing = CASING if there.get("lower_case") else CASING[:1]
     if data is not None:
         here |= {name: getattr(data, name) for name in CASING}
         ours = data.vocabulary
     elif config.data.records:
         # Casing comes from the manifest of the records, not from the flags.
-        here = {name: here[name] for name in here.keys() - {*CASING}}
+        casing = ()
     elif config.data.vocab_file:
         ours = Vocabulary.load(config.data.vocab_file)
-    there = folder.flags | folder.casing
-    flags = _differences(there, here, _same_generator(config, folder))
+    names = [*_SIZES, *casing]
+    if there.get("sharing") == "gdes" and folder.has_checkpoint():
+        # A checkpoint does not hold the sums of tables and deltas that it trained.
+        names.append("sharing")
+    flags = [n for n in names if n in there and there[n] != here[n]]
     differences = [f"{n} is {there[n]} there and {here[n]} here" for n in flags]
     remedies = [_remedy(name, there[name]) for name in flags]
     if theirs := folder.vocabulary():
@@ -169,50 +172,22 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
             path = folder.path / layout.VOCABULARY
             remedies.append(f"--vocab_file={path} (and records built with it)")
     if differences:
-        hint = _ANOTHER_GENERATOR if {*flags} & _GENERATOR_SIZES.keys() else ""
         raise UserError(
             f"--init_from={init_from} does not fit this run: {'; '.join(differences)}. "
-            f"Pass {' '.join(remedies)}.{hint}"
+            f"Pass {' '.join(remedies)}."
         )
 
 
-def _check_weights(init_from: str) -> None:
-    path = named(init_from)
-    patterns = ("*.index", f"{layout.CHECKPOINTS}/*.index")
+def _has_weights(path: Path) -> bool:
+    """Returns True for a checkpoint, a folder of checkpoints or of saved models."""
+    folder = PretrainingFolder(path)
     index = path.with_name(f"{path.name.removesuffix('.index')}.index")
-    has_checkpoint = index.is_file() or any(any(path.glob(x)) for x in patterns)
-    if has_checkpoint or any(map(PretrainingFolder(path).has_model, layout.MODELS)):
-        return
-    if any((path / name).is_file() for name in models.HUGGING_FACE_FILES):
-        raise UserError(
-            f"--init_from={init_from} holds weights of Hugging Face: convert them "
-            f"first (python -m electra_tf convert --from={init_from} --to=imported)."
-        )
-    raise FileNotFoundError(
-        f"--init_from={init_from} has no weights: name the folder of a pretraining "
-        "run, one of its checkpoints, or the output of python -m electra_tf convert."
+    return (
+        index.is_file()
+        or any(path.glob("*.index"))
+        or folder.has_checkpoint()
+        or any(map(folder.has_model, layout.MODELS))
     )
-
-
-_ANOTHER_GENERATOR = (
-    " To train another generator, start from the discriminator alone (electra-tf "
-    "convert --only=discriminator)."
-)
-
-
-def _differences(
-    there: dict[str, Any], here: dict[str, Any], compares_generators: bool
-) -> list[str]:
-    # Accents are stripped only if text is lower-cased.
-    casing = CASING if there.get("lower_case") else CASING[:1]
-    common = there.keys() & here.keys()
-    differ = [n for n in (*_SIZES, *casing) if n in common and there[n] != here[n]]
-    for flag, of in _GENERATOR_SIZES.items() if compares_generators else ():
-        if flag in there and of in there:
-            # Fractions may be rounded differently.
-            sizes = {round(there[of] * flags[flag]) or 1 for flags in (there, here)}
-            differ += [flag] * (len(sizes) > 1)
-    return differ
 
 
 def _remedy(flag: str, value: Any) -> str:
@@ -233,19 +208,7 @@ def initialize(
     if config.generator_kind == "unigram":
         model.generator.set_counts(data.token_counts)
     if source:
-        tables = model.discriminator.embeddings
-        # Layers do not track the variables that they borrow.
-        borrowed = learned_weights(getattr(tables, "lender", tables))
-        main = [*learned_weights(model.discriminator), *borrowed]
-        before = [variable.numpy() for variable in main]
         _load_generator(source, model.generator, data.vocabulary)
-        if init_from and not all(map(np.array_equal, before, main)):
-            raise UserError(
-                f"--generator_init_from={source} replaces variables of the "
-                f"discriminator of --init_from={init_from}, which both networks share "
-                f"(--sharing={config.generator.sharing}): leave out one of them, or "
-                "add --sharing=nes or untied."
-            )
         log(f"generator from {source}")
 
 
@@ -268,22 +231,22 @@ def _check_generator(
         )
 
 
-def _generator_file(source: Path) -> Path:
-    file = source
-    if source.is_dir():
-        file = PretrainingFolder(source).model_path("generator")
-    if not file.exists():
+def _generator_file(source: str) -> Path:
+    path = named(source)
+    if path.is_dir():
+        path = PretrainingFolder(path).model_path("generator")
+    if not path.exists():
         raise UserError(
-            f"--generator_init_from={source}: there is no {file}. Name the model_dir "
+            f"--generator_init_from={source}: there is no {path}. Name the model_dir "
             "of a run that ended, or a generator.keras."
         )
-    return file
+    return path
 
 
 def _load_generator(
     source: str, generator: keras.Model, vocabulary: Vocabulary
 ) -> None:
-    file = _generator_file(named(source))
+    file = _generator_file(source)
     theirs = PretrainingFolder(file.parent).vocabulary()
     if theirs and theirs.sha256 != vocabulary.sha256:
         raise UserError(
@@ -322,7 +285,7 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
     if folder.has_checkpoint() or not saved:
         place = path / layout.CHECKPOINTS if folder.has_checkpoint() else path
         return load_weights(place, trained, aliases=_ALIASES, optional=_optional)
-    values, wrong, unfit = {}, [], ()
+    values, unfit = {}, ()
     # The encoder comes last: the other models contain it.
     for name in sorted(saved, key="encoder".__eq__):
         part, file = learned_weights(saved[name]), folder.model_path(name)
@@ -335,22 +298,20 @@ def load(init_from: str, model: PretrainingModel) -> LoadReport:
         if name == "encoder" and all(id(variable) in values for variable in part):
             continue
         loaded = models.load(file, TextEncoder if name == "encoder" else keras.Model)
-        if misfit := _misfit(file, saved[name], loaded):
-            if name == "generator" and len(saved) > 1:
-                unfit = (name,)
-            else:
-                wrong.append(misfit)
+        misfit = _misfit(file, saved[name], loaded)
+        if misfit and name == "generator" and len(saved) > 1:
+            unfit = (name,)
             continue
+        if misfit:
+            raise UserError(
+                f"{init_from} does not fit this run: {misfit}. Set the run to the "
+                "sizes of the weights."
+            )
         for variable, other in zip(part, learned_weights(loaded), strict=True):
             value = other.numpy()
             _, known = values.setdefault(id(variable), (variable, value))
             if not np.array_equal(known, value):
-                wrong.append(f"{file.name}: {other.path} differs from another model's")
-    if wrong:
-        raise UserError(
-            f"{init_from} does not fit this run: {'; '.join(wrong[:5])}. Set the run "
-            "to the sizes of the weights."
-        )
+                raise UserError(f"{file}: {other.path} differs from another model's.")
     for variable, value in values.values():
         variable.assign(value)
     return LoadReport(

@@ -21,73 +21,52 @@ EVAL_PREFIX = "eval_"
 TRIVIAL_PREFIX = "trivial_"
 
 
-class Panel(NamedTuple):
-    """One plot of training curves; ``scale`` is a factor, such as 100 for percent."""
-
-    title: str
-    unit: str
-    scale: float = 1.0
-    is_log: bool = False
-
-
 class MetricCard(NamedTuple):
     """Display of one metric; an empty setting omits it there."""
 
     name: str
     column: str = ""  # Format string in the console, such as "gen {:.3f}".
     format: str = ""  # Format string in the held-out table.
-    panel: Panel | None = None
     baseline: str = ""  # Name of the predictor of ``trivial_scores``.
 
 
-_LIKELIHOOD = Panel("Generator loss", "nats per masked token")
-_ACCURACY = Panel("Generator accuracy", "% of masked tokens", scale=100)
-_REPLACED = Panel("Replaced tokens", "% of real tokens", scale=100)
-_LOSS = Panel("Discriminator loss", "nats per token")
-_QUALITY = Panel("Discriminator quality", "%", scale=100)
-_PREDICTION = Panel("Prediction loss", "nats per token")
-_TOKENS = Panel("Predicted tokens", "%", scale=100)
-_SENTENCE_LOSS = Panel("Sentence loss", "nats per row")
-_SENTENCES = Panel("Sentence level", "%", scale=100)
-_RATE = Panel("Learning rate", "per update")
-_NORM = Panel("Gradient norm", "before clipping", is_log=True)
 _PERCENT, _FIXED = "{:.2%}", "{:.4f}"
 _UNIGRAM, _COMMON = "unigram frequencies", "most common token"
 _MAJORITY, _KEPT = "majority class", "keep or unigram"
 
 # In the order of display.
 _CARDS = (
-    MetricCard("loss", "loss {:.3f}", panel=Panel("Total loss", "nats, weighted sum")),
-    MetricCard("generator_loss", "gen {:.3f}", _FIXED, _LIKELIHOOD, _UNIGRAM),
-    MetricCard("generator_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
-    MetricCard("sampled_accuracy", panel=_ACCURACY),
-    MetricCard("replaced_fraction", "replaced {:.1%}", _PERCENT, _REPLACED),
+    MetricCard("loss", "loss {:.3f}"),
+    MetricCard("generator_loss", "gen {:.3f}", _FIXED, _UNIGRAM),
+    MetricCard("generator_accuracy", "acc {:.1%}", _PERCENT, _COMMON),
+    MetricCard("sampled_accuracy"),
+    MetricCard("replaced_fraction", "replaced {:.1%}", _PERCENT),
     MetricCard("replaced_masked_fraction"),
     MetricCard("replaced_replaceable_fraction"),
-    MetricCard("discriminator_loss", "disc {:.4f}", _FIXED, _LOSS, "base rate"),
-    MetricCard("replaceable_loss", "", _FIXED, _LOSS, "base rate"),
-    MetricCard("discriminator_accuracy", "", _PERCENT, None, _MAJORITY),
-    MetricCard("discriminator_precision", "prec {:.1%}", _PERCENT, _QUALITY),
-    MetricCard("discriminator_recall", "rec {:.1%}", _PERCENT, _QUALITY),
-    MetricCard("discriminator_auc", "auc {:.3f}", _FIXED, _QUALITY, "chance"),
-    MetricCard("replaceable_auc", "replaceable auc {:.3f}", _FIXED, _QUALITY, "chance"),
-    MetricCard("prediction_loss", "pred {:.4f}", _FIXED, _PREDICTION, _KEPT),
-    MetricCard("prediction_accuracy", "right {:.1%}", _PERCENT, _TOKENS, "keep all"),
-    MetricCard("corrected_accuracy", "corrected {:.1%}", _PERCENT, _TOKENS, "keep all"),
-    MetricCard("copy_auc", "auc {:.3f}", _FIXED, _TOKENS, "chance"),
-    MetricCard("masked_lm_loss", "mlm {:.3f}", _FIXED, _LIKELIHOOD, _UNIGRAM),
-    MetricCard("masked_lm_accuracy", "acc {:.1%}", _PERCENT, _ACCURACY, _COMMON),
-    MetricCard("sentence_loss", "sent {:.3f}", _FIXED, _SENTENCE_LOSS, "base rate"),
-    MetricCard("sentence_accuracy", "sent acc {:.1%}", _PERCENT, _SENTENCES, _MAJORITY),
-    MetricCard("corrupted_fraction", panel=_SENTENCES),
+    MetricCard("discriminator_loss", "disc {:.4f}", _FIXED, "base rate"),
+    MetricCard("replaceable_loss", "", _FIXED, "base rate"),
+    MetricCard("discriminator_accuracy", "", _PERCENT, _MAJORITY),
+    MetricCard("discriminator_precision", "prec {:.1%}", _PERCENT),
+    MetricCard("discriminator_recall", "rec {:.1%}", _PERCENT),
+    MetricCard("discriminator_auc", "auc {:.3f}", _FIXED, "chance"),
+    MetricCard("replaceable_auc", "replaceable auc {:.3f}", _FIXED, "chance"),
+    MetricCard("prediction_loss", "pred {:.4f}", _FIXED, _KEPT),
+    MetricCard("prediction_accuracy", "right {:.1%}", _PERCENT, "keep all"),
+    MetricCard("corrected_accuracy", "corrected {:.1%}", _PERCENT, "keep all"),
+    MetricCard("copy_auc", "auc {:.3f}", _FIXED, "chance"),
+    MetricCard("masked_lm_loss", "mlm {:.3f}", _FIXED, _UNIGRAM),
+    MetricCard("masked_lm_accuracy", "acc {:.1%}", _PERCENT, _COMMON),
+    MetricCard("sentence_loss", "sent {:.3f}", _FIXED, "base rate"),
+    MetricCard("sentence_accuracy", "sent acc {:.1%}", _PERCENT, _MAJORITY),
+    MetricCard("corrupted_fraction"),
     *(
-        MetricCard(name, f"{name} {{:.3f}}", panel=Panel(name, ""))
+        MetricCard(name, f"{name} {{:.3f}}")
         for name in ("adversarial_weight", "reward", "reward_baseline", "temperature")
     ),
     # ``StepLogger`` adds these to every run.
-    MetricCard("learning_rate", "lr {:.2e}", panel=_RATE),
-    MetricCard("gradient_norm", "grad {:.2f}", panel=_NORM),
-    MetricCard("tokens_per_second", panel=Panel("Speed", "tokens/s")),
+    MetricCard("learning_rate", "lr {:.2e}"),
+    MetricCard("gradient_norm", "grad {:.2f}"),
+    MetricCard("tokens_per_second"),
     MetricCard("steps_per_second"),
 )
 
@@ -96,7 +75,7 @@ def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
     """Returns the cards of all known metrics, then default cards of other ``names``."""
     known = {card.name for card in _CARDS}
     others = [
-        MetricCard(name, f"{name} {{:.4f}}", _FIXED, Panel(name, ""))
+        MetricCard(name, f"{name} {{:.4f}}", _FIXED)
         for name in dict.fromkeys(names)
         if name not in known
     ]

@@ -22,12 +22,11 @@ COMBINATIONS = {
     "--generator_hidden_size=1 --generator_layers=0.5",
     "mlm_words": "--objective=mlm --mask_select=whole_words",
 }
-# A metric of each kind of discriminator, and a word in its samples.
-DETECTS = ("discriminator_auc", "P(replaced) %")
+# A metric of each kind of model without samples.
 SHOWN = {
-    "replace_mlm": ("corrected_accuracy", " > "),
-    "all_tokens_mlm": ("copy_auc", " > "),
-    "mlm": ("masked_lm_loss", " > "),
+    "replace_mlm": "corrected_accuracy",
+    "all_tokens_mlm": "copy_auc",
+    "mlm": "masked_lm_loss",
 }
 
 
@@ -37,9 +36,11 @@ def test_combinations_run_and_are_restored(name, text, tmp_path):
     config = in_process.config_of(text, tmp_path, *arguments)
     code, said = in_process.run(text, tmp_path, *arguments)
     assert code == 0
-    number, sample = SHOWN.get(config.objective.objective, DETECTS)
-    assert number in "\n".join(said)
-    assert sample in (tmp_path / "samples.txt").read_text()
+    kind, samples = config.objective.objective, tmp_path / "samples.txt"
+    assert SHOWN.get(kind, "discriminator_auc") in "\n".join(said)
+    assert samples.exists() != (kind in SHOWN)
+    if samples.exists():
+        assert "P(replaced) %" in samples.read_text()
     assert (tmp_path / "curves.png").stat().st_size > 0
     for part in tmp_path.glob("*.keras"):
         model = keras.saving.load_model(part)

@@ -25,7 +25,7 @@ from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.interop.hugging_face import read_config, read_tensors
 from electra_tf.interop.tokenizer_files import read_tokenizer
 from electra_tf.layers import TextEmbedding
-from electra_tf.runs import minimal_pairs
+from electra_tf.runs import scores
 from electra_tf.runs.search import Search, space
 from electra_tf.tasks.sentences import SentenceSource
 from electra_tf.tasks.squad import SquadSource
@@ -238,7 +238,7 @@ PARSERS = {
     "tagging.jsonl": _sentences("train.jsonl", _TAGGED, "words", "tags"),
     "m2": _file("errors.m2", _M2, lambda path: errors.read_marked(path, silent)),
     "minimal pairs": _file(
-        "pairs.jsonl", _PAIR * 2, lambda path: minimal_pairs.read_pairs([path])
+        "pairs.jsonl", _PAIR * 2, lambda path: scores.read_pairs([path])
     ),
     "n-best": _file("n_best.jsonl", _N_BEST, score.read),
     "flags": _file("arguments", _FLAGS, _arguments),

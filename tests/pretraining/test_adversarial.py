@@ -172,19 +172,19 @@ def test_the_generator_learns_from_a_mixture_and_the_discriminator_as_before(kin
 @pytest.mark.parametrize("kind", KINDS)
 def test_unsuitable_arguments_are_refused(kind):
     for options, message in (
-        ({"sampling_dropout": False}, "samples of the training forward pass"),
-        ({"sampler": GreedySampler()}, "needs a sampler with a distribution"),
-        ({"objective": pretraining.SentenceDetection()}, "got SentenceDetection"),
+        ({"sampling_dropout": False}, "sampling_dropout=True, got .* and False"),
+        ({"sampler": GreedySampler()}, "got MaskedLM, GreedySampler"),
+        ({"objective": pretraining.SentenceDetection()}, "Sampler, SentenceDetection"),
         (
             {"objective": pretraining.NoiseContrastiveEstimation()},
-            "got NoiseContrastive",
+            "Sampler, NoiseContrastive",
         ),
         ({"adversarial_weight": 2}, r"must be in \[0, 1\], got 2"),
     ):
         with pytest.raises(ValueError, match=message):
             make(kind, **options)
     towers = tiny.two_tower(et.Electra)
-    with pytest.raises(ValueError, match=r"with an encoder.*got TwoTowerGenerator"):
+    with pytest.raises(ValueError, match=r"needs a MaskedLM.*got TwoTowerGenerator"):
         KINDS[kind](towers.generator, towers.discriminator)
     if kind == "gumbel":
         with pytest.raises(ValueError, match="must be positive, got 0"):

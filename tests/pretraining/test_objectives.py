@@ -131,8 +131,8 @@ def test_loss_gradient_and_metrics_equal_the_definition(name):
         right = (objective(hidden).numpy() > 0) == replaced
         shares["discriminator_accuracy"] = right[where].mean()
     else:
-        (predicted,) = objective.answer(hidden, corrupted).values()
-        right = predicted.numpy() == corrupted.batch["input_ids"].numpy()
+        predicted = objective(hidden, corrupted.inputs).numpy().argmax(-1)
+        right = predicted == corrupted.batch["input_ids"].numpy()
         shares["prediction_accuracy"] = right[where].mean()
         shares["corrected_accuracy"] = right[where & replaced].mean()
     if name != "all_tokens_mlm":
@@ -142,7 +142,7 @@ def test_loss_gradient_and_metrics_equal_the_definition(name):
 
 
 def test_all_tokens_mlm_is_a_mixture_of_copying_and_predicting():
-    """Probabilities sum to 1 and equal the mixture; the prediction is its mode."""
+    """Probabilities sum to 1 and equal the mixture; accuracy is of its mode."""
     corrupted = corrupted_batch(HALF, mask_rate=0.4)
     objective, table = make("all_tokens_mlm")
     # A gate between 0 and 1, and token probabilities that differ.
@@ -160,9 +160,13 @@ def test_all_tokens_mlm_is_a_mixture_of_copying_and_predicting():
     expected = np.reshape(mixtures, scores.shape)
     np.testing.assert_allclose(np.exp(scores), expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(expected.sum(-1), 1)
-    answer = objective.answer(hidden, corrupted)["predicted_ids"].numpy()
-    np.testing.assert_array_equal(answer, expected.argmax(-1))
-    assert 0.1 < np.mean(answer == shown) < 0.9, "both branches are the mode somewhere"
+    mode = expected.argmax(-1)
+    assert 0.1 < np.mean(mode == shown) < 0.9, "both branches are the mode somewhere"
+    objective.loss(hidden, corrupted, totals_of(corrupted.batch), training=False)
+    right = mode == corrupted.batch["input_ids"].numpy()
+    (accuracy,) = (m for m in objective.step_metrics if m.name == "prediction_accuracy")
+    real = corrupted.inputs["input_mask"].numpy() > 0
+    assert float(accuracy.result()) == pytest.approx(right[real].mean())
 
 
 @pytest.mark.parametrize(

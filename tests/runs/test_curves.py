@@ -25,36 +25,23 @@ def metrics(tmp_path):
     return log.path
 
 
-def test_panels_show_the_values_in_their_units(metrics):
+def test_panels_show_the_values(metrics):
     """NaN leaves a gap; baselines are labeled lines."""
     baselines = {"discriminator_auc": 0.5, "loss": 44.98}
     figure = curves._figure(files.read_json_lines(metrics), baselines, metrics)
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
-    titles = "Total loss, Generator accuracy, Discriminator quality, Learning rate"
-    assert list(panels) == titles.split(", ")
-    accuracy = panels["Generator accuracy"]
-    assert accuracy.get_ylabel() == "% of masked tokens"
-    top1, held_out = accuracy.lines[:2]
-    np.testing.assert_allclose(top1.get_xydata(), [[100, 10], [200, 20], [300, 30]])
-    np.testing.assert_allclose(held_out.get_xydata(), [[300, 25]])
-    labels = accuracy.get_legend_handles_labels()[1]
-    assert labels == ["generator accuracy", "sampled accuracy"]
-    auc, *_, chance = panels["Discriminator quality"].lines
-    np.testing.assert_allclose(auc.get_xydata(), [[100, 60], [300, 60]])
-    assert chance.get_label() == "baseline 50"
-    np.testing.assert_allclose(chance.get_ydata(), 50)
-    assert panels["Total loss"].lines[-1].get_label() == "baseline 45"
-
-
-def test_objectives_that_predict_tokens_have_panels(tmp_path):
-    log = MetricsLog(tmp_path / "metrics.jsonl")
-    names = ("prediction_loss", "prediction_accuracy", "corrected_accuracy", "copy_auc")
-    log(1, dict.fromkeys((*names, "sentence_loss", "sentence_accuracy"), 0.5))
-    figure = curves._figure(files.read_json_lines(log.path), {}, log.path)
-    panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
-    titles = "Prediction loss, Predicted tokens, Sentence loss, Sentence level"
-    assert list(panels) == titles.split(", ")
-    np.testing.assert_allclose(panels["Predicted tokens"].lines[0].get_ydata(), 50)
+    names = "loss, generator accuracy, sampled accuracy, discriminator auc"
+    assert list(panels) == [*names.split(", "), "learning rate"]
+    trained, held_out = panels["generator accuracy"].lines
+    np.testing.assert_allclose(
+        trained.get_xydata(), [[100, 0.1], [200, 0.2], [300, 0.3]]
+    )
+    np.testing.assert_allclose(held_out.get_xydata(), [[300, 0.25]])
+    auc, _, chance = panels["discriminator auc"].lines
+    np.testing.assert_allclose(auc.get_xydata(), [[100, 0.6], [300, 0.6]])
+    assert chance.get_label() == "baseline 0.5"
+    np.testing.assert_allclose(chance.get_ydata(), 0.5)
+    assert panels["loss"].lines[-1].get_label() == "baseline 45"
 
 
 def test_writes_a_png_and_refuses_an_empty_file(metrics, tmp_path):

@@ -10,9 +10,8 @@ import electra_tf as et
 from electra_tf.cli import note
 from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
-from electra_tf.runs import minimal_pairs, scores
-from electra_tf.runs.minimal_pairs import Pair
-from electra_tf.runs.scores import token_scores
+from electra_tf.runs import scores
+from electra_tf.runs.scores import Pair, count, pairs_table, read_pairs, token_scores
 from tests import tiny_run
 from tests.tasks import common
 
@@ -42,7 +41,7 @@ def electra(tmp_path_factory):
 
 def run(model, data, **values):
     values = {"model": str(model), "data": (data,)} | values
-    return minimal_pairs.run(fields.from_flat(values, ScoreConfig), note)
+    return scores.score_pairs(fields.from_flat(values, ScoreConfig), note)
 
 
 def rows():
@@ -70,7 +69,7 @@ def test_detection_is_log_p_of_original(electra):
         replaced = tf.sigmoid(model({"input_ids": ids})).numpy()[0, 1:-1]
         found.append(np.log(1 - replaced))
     check_accuracies(report, found)
-    lines = map(str.split, minimal_pairs.table(report).splitlines()[1:])
+    lines = map(str.split, pairs_table(report).splitlines()[1:])
     counts = [(line[0], int(line[1])) for line in lines if line]
     paradigms = [("agreement", 1), ("order", 2), ("size", 1)]
     assert counts == [*paradigms, ("semantics", 1), ("syntax", 3), ("all", 4)]
@@ -132,7 +131,7 @@ def test_models_without_scores_are_refused(tmp_path, electra):
 
 
 def test_paradigm_and_field_may_be_numbers(tmp_path):
-    (pair,) = minimal_pairs.read_pairs([write(tmp_path, [("a", "b", 7, 3)])])
+    (pair,) = read_pairs([write(tmp_path, [("a", "b", 7, 3)])])
     assert (pair.paradigm, pair.field) == ("7", "3")
 
 
@@ -140,7 +139,7 @@ def test_ties_count_as_half_and_means_are_not_sums():
     pairs = [Pair("", "", "p", "f"), *[Pair("", "", "p", "")] * 2]
     scores = [[-1.0, -1.0, -1.0], [-2.0], [-1.0], [-1.0], [-1.0], [-2.0, -3.0]]
     scores = [np.array(each, np.float32) for each in scores]
-    found = minimal_pairs.count(pairs, scores)
+    found = count(pairs, scores)
     row = found["all"]["all"]
     shares = [row["pairs"], row["sum"][0], row["mean"][0]]
     assert shares == pytest.approx([3, 50, 250 / 3], rel=1e-12)
@@ -179,5 +178,5 @@ def test_limits_and_mistakes(tmp_path, electra):
             run(folder, str(tmp_path))
     row = {"sentence_good": "a\u2028b", "sentence_bad": "a\x85b"}
     (tmp_path / "x.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n" + good)
-    pairs = minimal_pairs.read_pairs([str(tmp_path)])
+    pairs = read_pairs([str(tmp_path)])
     assert [pair.good for pair in pairs] == ["a\u2028b", "a"]

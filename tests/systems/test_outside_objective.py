@@ -76,7 +76,7 @@ def test_a_run_trains_and_reports_it(text, drawn, tmp_path, monkeypatch):  # noq
     path = tmp_path / "metrics.jsonl"
     figure = curves._figure(files.read_json_lines(path), {}, path)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
-    assert {"drawn_loss", "drawn_right", "Generator loss"} <= {*titles}
+    assert {"drawn loss", "drawn right", "generator loss"} <= {*titles}
     again = []
     assert pretraining.run(config, again.append, objective=drawn) == 0
     assert "trained to its last step" in "\n".join(again)
