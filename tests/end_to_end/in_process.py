@@ -1,7 +1,5 @@
 """Runs ``run_pretraining.py``'s code in the process of the test."""
 
-import contextlib
-
 from electra_tf import files
 from electra_tf.runs import pretraining as pretrain
 from tests.end_to_end.test_pretraining import command
@@ -27,12 +25,3 @@ def run(text, model_dir, *arguments):
 
 def rows(model_dir):
     return files.read_json_lines(model_dir / "metrics.jsonl")
-
-
-@contextlib.contextmanager
-def restored(config, log=print):
-    """A run that is ready to be trained, in the lock of its folder."""
-    this = pretrain.PretrainingRun(config, log)
-    with files.owned(this.folder.path):
-        this.restore()
-        yield this

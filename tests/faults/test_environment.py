@@ -30,7 +30,7 @@ def said_by(command, *arguments):
 def test_a_run_whose_folder_became_read_only(text, read_only, tmp_path):
     disk, lock = read_only
     config = in_process.config_of(text, tmp_path / "run", "--num_train_steps=1")
-    with in_process.restored(config):
+    with pretraining.prepare(config, lambda line: None).lock:
         folder = Path(shutil.copytree(tmp_path / "run", disk / "run"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     lock()
@@ -108,12 +108,10 @@ class Breaks(keras.callbacks.Callback):
 def test_weights_that_are_not_finite(text, tmp_path):
     """The error names the checkpoint before the step, which stays intact."""
     config = in_process.config_of(text, tmp_path, f"--callback={__name__}:Breaks")
+    ready = pretraining.prepare(config, lambda line: None)
     before = signal.getsignal(signal.SIGTERM)
-    with (
-        in_process.restored(config) as ready,
-        pytest.raises(FloatingPointError) as caught,
-    ):
-        ready.train()
+    with ready.lock, pytest.raises(FloatingPointError) as caught:
+        pretraining.train(ready)
     assert signal.getsignal(signal.SIGTERM) is before
     said = str(caught.value)
     assert said.startswith("step 4: not finite: ")
@@ -121,7 +119,8 @@ def test_weights_that_are_not_finite(text, tmp_path):
     assert str(tmp_path) in said
     assert "\n" not in said
     assert ready.store.steps() == [2]
-    with in_process.restored(in_process.config_of(text, tmp_path)) as again:
+    again = pretraining.prepare(in_process.config_of(text, tmp_path), lambda line: None)
+    with again.lock:
         assert again.first_step == 2
         for variable in again.model.trainable_variables:
             assert np.isfinite(variable.numpy()).all(), variable.path
