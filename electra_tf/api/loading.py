@@ -149,13 +149,6 @@ class PretrainedModel(SentenceEncoder):
         encoder: a ``TextEncoder`` without dropout.
         tokenizer: its ``WordPiece``.
         max_seq_length: maximum number of tokens of a text.
-
-    Examples:
-        >>> mini = et.load("mini")  # or the folder of a run or of an import
-        >>> mini.encoder.num_layers, mini.max_seq_length
-        (4, 128)
-        >>> mini.encode([("one text", "its pair")], layer=2).shape
-        (1, 256)
     """
 
     def __init__(
@@ -182,7 +175,10 @@ class PretrainedModel(SentenceEncoder):
                 "The model has no replaced-token discriminator: it can only encode "
                 "texts until it is fine-tuned (TextClassifier.from_preset)."
             )
-        rows = self._packed(self._columns(texts))
+        columns = self._columns(texts)
+        if not columns["text"]:
+            return []
+        rows = self._packed(columns)
         detect = self._traced(
             lambda: Traced(lambda inputs: tf.sigmoid(self._detector(inputs)))
         )
@@ -195,15 +191,7 @@ class PretrainedModel(SentenceEncoder):
 
 
 class ExportedModel(Predictor):
-    """A SavedModel with ``predict`` only; see ``load``.
-
-    Examples:
-        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> model.export("served")
-        >>> exported = et.load("served")
-        >>> sorted(exported.predict(["Lovely."])[0])
-        ['label', 'probabilities', 'probability']
-    """
+    """A SavedModel with ``predict`` only; see ``load``."""
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the predictions of ``TextModel.predict``."""
