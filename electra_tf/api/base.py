@@ -292,7 +292,7 @@ class TextModel(TextInputs, TaskModel):
         names = [*store.keys()]
         if "dropout" in names:
             self.seed_generator.state.assign(np.array(store["dropout"]))
-        # Heads in files of versions before 0.4 count as changed.
+        # Heads in files of earlier versions count as changed.
         self._new_head = int(np.array(store["new_head"])) if "new_head" in names else -1
         if self.optimizer is not None and not self.optimizer.built:
             # Keras loads it next, and its moments only if it is built.

@@ -5,7 +5,6 @@ Letters: N texts, D hidden size.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -136,9 +135,11 @@ def _pretrained(folder: Path) -> PretrainedModel:
     home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
     detector = None
     if home.has_model("discriminator"):
-        # Electric's discriminator is of another class.
-        with contextlib.suppress(UserError):
+        try:
             detector = home.load("discriminator", ReplacedTokenDetector)
+        except UserError as error:
+            # Electric's discriminator is of another class.
+            cli.note(f"the model can only encode texts: {error}")
     return PretrainedModel(encoder, tokenizer, length, detector)
 
 
