@@ -9,6 +9,7 @@ import functools
 import inspect
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,7 +20,7 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.api import presets
-from electra_tf.api.inputs import TextInputs, check_labeled
+from electra_tf.api.inputs import TextInputs, check_labeled, own_error, split
 from electra_tf.api.labels import LabelLookup
 from electra_tf.api.texts import batch_count, checked_batch_size, is_batched, sliced
 from electra_tf.config import fields
@@ -69,8 +70,13 @@ def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
     def load_or_build(
         cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
     ) -> Any:
-        if not (args or kwargs) and presets.task_class(preset) == cls.__name__:
-            return presets.load(Path(preset))
+        if presets.task_class(preset) == cls.__name__:
+            if not (args or kwargs):
+                return presets.load(Path(preset))
+            cli.note(
+                f"{preset} holds a trained {cls.__name__}, which gets a new head: to "
+                "restore it, give the folder alone."
+            )
         return from_preset(cls, preset, *args, **kwargs)
 
     return load_or_build
@@ -146,6 +152,7 @@ class TextModel(TextInputs, TaskModel):
         self.reads_words = self._task.kind == "tagging"
         # Neither Keras nor TensorFlow tracks the values, unlike those of a dictionary.
         self._traces: collections.UserDict = collections.UserDict()
+        self._new_head = self._head_checksum()
 
     @classmethod
     def _new(
@@ -276,17 +283,25 @@ class TextModel(TextInputs, TaskModel):
             self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
-        """Saves the state of dropout."""
+        """Saves the state of dropout, and what tells a new head from a changed one."""
         store["dropout"] = self.seed_generator.state.numpy()
+        store["new_head"] = np.array(self._new_head)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Restores the state, which files of version 0.2 lack."""
-        if "dropout" in store.keys():  # noqa: SIM118  a store of Keras
+        names = [*store.keys()]
+        if "dropout" in names:
             self.seed_generator.state.assign(np.array(store["dropout"]))
+        # Heads in files of earlier versions count as changed.
+        self._new_head = int(np.array(store["new_head"])) if "new_head" in names else -1
         if self.optimizer is not None and not self.optimizer.built:
             # Keras loads it next, and its moments only if it is built.
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
+
+    def _head_checksum(self) -> int:
+        """Returns a number that differs once the head is trained or set."""
+        return zlib.crc32(b"".join(x.tobytes() for x in self.head.get_weights()))
 
     @property
     def backbone(self) -> TextEncoder:
@@ -338,12 +353,15 @@ class TextModel(TextInputs, TaskModel):
         epochs: int = 1,
         verbose: Any = "auto",
         callbacks: Any = None,
+        validation_split: float = 0.0,
         validation_data: Any = None,
         shuffle: bool = True,
+        class_weight: Mapping[Any, float] | None = None,
         sample_weight: Any = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
         validation_freq: Any = 1,
     ) -> keras.callbacks.History:
         """Trains as ``keras.Model.fit``; see ``preprocess`` for ``x`` and ``y``.
@@ -354,20 +372,35 @@ class TextModel(TextInputs, TaskModel):
         Shuffled texts in memory form the batches of ``electra-tf finetune``: the same
         settings, seed and texts, at least one batch, give the same weights.
 
+        Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
         With ``head_init="probe"``, the first call replaces the head of a new model,
-        which has a bias of zeros, unless it is frozen.
+        unless it is frozen or was changed.
         """
         self._assert_compile_called("fit")
         # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.
         self._initial_epoch = None
+        validation_size = validation_batch_size or batch_size
+        weigh = None if class_weight is None else self._weighing(class_weight)
         if is_batched(x):
+            if validation_split:
+                raise UserError("validation_split needs texts in memory, not batches.")
+            more_epochs = epochs - initial_epoch > 1
+            if isinstance(x, Iterator) and more_epochs and not steps_per_epoch:
+                raise UserError("A generator is read once: give steps_per_epoch.")
             dataset = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
+            if weigh and isinstance(dataset.element_spec, tuple):
+                dataset = dataset.map(weigh)
         else:
             rows = self._rows(x, y, sample_weight)
+            if validation_split and validation_data is None:
+                rows, held_out = split(rows, validation_split)
+                validation_data = self._dataset_of(held_out, validation_size)
+            if weigh and rows.targets:
+                *_, weights = weigh(None, rows.targets["label"], rows.weights)
+                rows = dataclasses.replace(rows, weights=weights.numpy())
             is_probed = self.task.get("recipe", {}).get("head_init") == "probe"
-            # The bias of a new head is zero.
-            is_new = self.head.trainable and is_probed and not np.any(self.head.bias)
-            if is_new and rows.targets:
+            is_new = self.head.trainable and self._head_checksum() == self._new_head
+            if is_probed and is_new and rows.targets:
                 frozen.start_head(self, self._task, rows, batch_size=64)
             size = min(checked_batch_size(batch_size), max(len(rows), 1))
             if shuffle and len(rows) and rows.targets:
@@ -385,7 +418,7 @@ class TextModel(TextInputs, TaskModel):
                 dataset = self._dataset_of(rows, batch_size)
         if validation_data is not None:
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
-            size = None if is_batched(values[0]) else batch_size
+            size = None if is_batched(values[0]) else validation_size
             validation_data = self.preprocess(*values, size)
             check_labeled(validation_data, "validation_data")
             if isinstance(values[0], Iterator) and not validation_steps:
@@ -415,9 +448,36 @@ class TextModel(TextInputs, TaskModel):
                 validation_steps=validation_steps,
                 validation_freq=validation_freq,
             )
+        except tf.errors.OpError as error:
+            raise own_error(error) from None
         finally:
             if schedule:
                 schedule.stop()
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Runs ``keras.Model.train_on_batch`` on texts."""
+        batch = self._labeled_batch("train_on_batch", x, y, sample_weight)
+        if class_weight is not None:
+            batch = self._weighing(class_weight)(*batch)
+        return super().train_on_batch(*batch, return_dict=return_dict)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """Runs ``keras.Model.test_on_batch`` on texts."""
+        batch = self._labeled_batch("test_on_batch", x, y, sample_weight)
+        return super().test_on_batch(*batch, **kwargs)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Returns the outputs of the head, such as logits [N, C], as arrays."""
+        return super().predict_on_batch(self._one_batch(x)[0])
 
     def evaluate(
         self,
@@ -457,14 +517,17 @@ class TextModel(TextInputs, TaskModel):
             return self._task.score(answers, examples)
         x = self.preprocess(x, y, sample_weight, batch_size)
         check_labeled(x, "evaluate")
-        return super().evaluate(
-            x,
-            verbose=verbose,
-            steps=steps,
-            callbacks=callbacks,
-            return_dict=return_dict,
-            **kwargs,
-        )
+        try:
+            return super().evaluate(
+                x,
+                verbose=verbose,
+                steps=steps,
+                callbacks=callbacks,
+                return_dict=return_dict,
+                **kwargs,
+            )
+        except tf.errors.OpError as error:
+            raise own_error(error) from None
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> Sequence[Any]:
         """Reads the examples of a file as ``electra-tf finetune`` does."""
@@ -501,7 +564,7 @@ class TextModel(TextInputs, TaskModel):
         """Returns one dictionary per text, as the exported SavedModel does.
 
         Multi-label predictions have the predicted ``labels``. ``verbose="auto"`` shows
-        no progress.
+        no progress. ``predict_on_batch`` returns logits as arrays.
         """
         predictor = self._traced(
             lambda: Predictor(
@@ -518,6 +581,18 @@ class TextModel(TextInputs, TaskModel):
             answers += predictor.answers(batch)
             progress.update(number)
         return answers
+
+    def save(
+        self, filepath: Any, *args: Any, include_optimizer: bool = True, **kwargs: Any
+    ) -> None:
+        """Saves as ``keras.Model.save``, optionally without the optimizer's moments."""
+        optimizer = self.optimizer
+        if optimizer is not None and not include_optimizer:
+            self.optimizer = type(optimizer).from_config(optimizer.get_config())
+        try:
+            super().save(filepath, *args, **kwargs)
+        finally:
+            self.optimizer = optimizer
 
     def save_to_preset(self, preset_dir: str | os.PathLike) -> None:
         """Saves to a new folder in keras-hub's layout, LoRA's factors merged.

@@ -62,12 +62,12 @@ class TextInputs(SentenceEncoder):
         columns. If the model reads several texts, rows of a list are tuples or
         dictionaries. ``x`` may also be a ``tf.data.Dataset``, ``keras.utils.PyDataset``
         or generator of batches with labels. Preprocessed datasets are passed through.
-        ``shuffle`` only changes the order of the batches of a ``PyDataset``.
 
         Raises ValueError if texts or labels are invalid, or the dataset is not batched.
         """
         if not is_batched(x):
-            return self._dataset_of(self._rows(x, y, sample_weight), batch_size)
+            rows = self._rows(x, y, sample_weight)
+            return self._dataset_of(rows, batch_size, shuffle=shuffle)
         if y is not None or sample_weight is not None or batch_size is not None:
             raise UserError(
                 "Batches have labels and weights: leave out y, sample_weight and "
@@ -94,18 +94,20 @@ class TextInputs(SentenceEncoder):
         count = batch_count(x) if is_exact else None
         return self._dataset(batches, self._rows(*first), count)
 
-    def _dataset_of(self, rows: Rows, batch_size: int | None) -> tf.data.Dataset:
-        """Returns batches in the order of the rows."""
+    def _dataset_of(
+        self, rows: Rows, batch_size: int | None, *, shuffle: bool = False
+    ) -> tf.data.Dataset:
         size = checked_batch_size(batch_size)
         if not len(rows):
             raise UserError("No text can be trained on: every answer lacks tokens.")
-        parts = np.split(np.arange(len(rows)), range(size, len(rows), size))
+        random = np.random.default_rng(self.seed)
 
         def batches() -> Iterator[Any]:
-            for part in parts:
-                yield self._batch(rows, part)
+            order = random.permutation(len(rows)) if shuffle else np.arange(len(rows))
+            for start in range(0, len(rows), size):
+                yield self._batch(rows, order[start : start + size])
 
-        return self._dataset(batches, rows, len(parts))
+        return self._dataset(batches, rows, -(-len(rows) // size))
 
     def _dataset(
         self, batches: Callable[[], Iterable[Any]], rows: Rows, count: int | None
@@ -172,6 +174,37 @@ class TextInputs(SentenceEncoder):
             length = min(-(-length // step) * step, self.max_seq_length)
         return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
 
+    def _labeled_batch(self, method: str, x: Any, y: Any, sample_weight: Any) -> tuple:
+        if y is None:
+            raise UserError(f"{method} needs labels: give y.")
+        return self._one_batch(x, y, sample_weight)
+
+    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
+        """Returns inputs, targets and weights of texts as one batch."""
+        if isinstance(x, Mapping) and "input_ids" in x:
+            return x, y, sample_weight
+        rows = self._rows(x, y, sample_weight)
+        batch = self._batch(rows, np.arange(len(rows)))
+        return keras.utils.unpack_x_y_sample_weight(batch)
+
+    def _weighing(self, class_weight: Mapping[Any, float]) -> Callable[..., tuple]:
+        """Returns a function that multiplies the weights of a batch by the class's."""
+        if self._task.kind != "classification" or not isinstance(class_weight, Mapping):
+            raise UserError(
+                "class_weight is a dictionary of weights by label, for classification."
+            )
+        weights = np.ones([len(self.labels)], np.float32)
+        for label, weight in class_weight.items():
+            try:
+                weights[self._lookup.index(label, 0)] = weight
+            except ValueError as error:
+                raise UserError(f"class_weight: {error}") from error
+
+        def weigh(x: Any, y: Any, own: Any = None) -> tuple:
+            return x, y, tf.gather(weights, y) * (1.0 if own is None else own)
+
+        return weigh
+
     def _columns(self, texts: Any) -> Columns:
         """Returns the texts, of all batches, by name."""
         names, words = self.text_names, self.reads_words
@@ -179,6 +212,21 @@ class TextInputs(SentenceEncoder):
             return columns_of(texts, names, words=words)
         batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
         return {name: [t for b in batches for t in b[name]] for name in names}
+
+
+def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
+    """Splits off a share of the texts, the last ones."""
+    size = rows.example.max(initial=-1) + 1
+    first = np.searchsorted(rows.example, int(size * (1 - share)))
+    if not 0 < first < len(rows):
+        raise UserError(f"validation_split={share} of {size} texts leaves no texts.")
+    return rows.take(np.arange(first)), rows.take(np.arange(first, len(rows)))
+
+
+def own_error(error: tf.errors.OpError) -> Exception:
+    """Returns the error of a generator of batches inside TensorFlow's, if any."""
+    _, is_own, text = error.message.partition("UserError: ")
+    return UserError(text.partition("\n")[0]) if is_own else error
 
 
 def check_labeled(dataset: tf.data.Dataset, method: str) -> None:

@@ -5,7 +5,6 @@ Letters: N texts, D hidden size.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -136,9 +135,11 @@ def _pretrained(folder: Path) -> PretrainedModel:
     home = PretrainingFolder(folder if folder.is_dir() else folder.parent)
     detector = None
     if home.has_model("discriminator"):
-        # Electric's discriminator is of another class.
-        with contextlib.suppress(UserError):
+        try:
             detector = home.load("discriminator", ReplacedTokenDetector)
+        except UserError as error:
+            # Electric's discriminator is of another class.
+            cli.note(f"the model can only encode texts: {error}")
     return PretrainedModel(encoder, tokenizer, length, detector)
 
 
@@ -149,13 +150,6 @@ class PretrainedModel(SentenceEncoder):
         encoder: a ``TextEncoder`` without dropout.
         tokenizer: its ``WordPiece``.
         max_seq_length: maximum number of tokens of a text.
-
-    Examples:
-        >>> mini = et.load("mini")  # or the folder of a run or of an import
-        >>> mini.encoder.num_layers, mini.max_seq_length
-        (4, 128)
-        >>> mini.encode([("one text", "its pair")], layer=2).shape
-        (1, 256)
     """
 
     def __init__(
@@ -182,7 +176,10 @@ class PretrainedModel(SentenceEncoder):
                 "The model has no replaced-token discriminator: it can only encode "
                 "texts until it is fine-tuned (TextClassifier.from_preset)."
             )
-        rows = self._packed(self._columns(texts))
+        columns = self._columns(texts)
+        if not columns["text"]:
+            return []
+        rows = self._packed(columns)
         detect = self._traced(
             lambda: Traced(lambda inputs: tf.sigmoid(self._detector(inputs)))
         )
@@ -195,15 +192,7 @@ class PretrainedModel(SentenceEncoder):
 
 
 class ExportedModel(Predictor):
-    """A SavedModel with ``predict`` only; see ``load``.
-
-    Examples:
-        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> model.export("served")
-        >>> exported = et.load("served")
-        >>> sorted(exported.predict(["Lovely."])[0])
-        ['label', 'probabilities', 'probability']
-    """
+    """A SavedModel with ``predict`` only; see ``load``."""
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the predictions of ``TextModel.predict``."""

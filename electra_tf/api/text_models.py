@@ -303,10 +303,11 @@ class QuestionAnswering(TextModel):
 
     def _labels_of(self, y: Any) -> list[tuple[str, Any]]:
         y = named(y)
-        answers = columns_of(y, ("answer",))["answer"]
+        columns = y if isinstance(y, Mapping) else {"answer": y}
+        answers = columns_of(columns, ("answer",))["answer"]
         starts = [None] * len(answers)
-        if isinstance(y, Mapping) and "start" in y:
-            starts = plain(y["start"], "start")
+        if "start" in columns:
+            starts = plain(columns["start"], "start")
         if len(starts) != len(answers):
             raise UserError(f"{len(answers)} answers, but {len(starts)} starts.")
         return list(zip(answers, starts, strict=True))
@@ -333,8 +334,8 @@ class QuestionAnswering(TextModel):
             return ()
         if start is None:
             at = context.find(answer)
-        elif not isinstance(start, numbers.Real):
-            raise UserError(f"Row {row}: start is {start!r}, not a number.")
+        elif not isinstance(start, numbers.Real) or not float(start).is_integer():
+            raise UserError(f"Row {row}: start is {start!r}, not a whole number.")
         else:
             at = int(start)
         if at < 0 or not context.startswith(answer, at):

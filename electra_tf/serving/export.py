@@ -245,14 +245,6 @@ def export_litert(
     Raises:
         ValueError: if the conversion fails, or if the difference of a float32 file is
             not below 1e-3, for regression times the largest label.
-
-    Examples:
-        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> difference = model.export(
-        ...     "mood.tflite", format="litert"
-        ... )  # calls this function
-        >>> difference < 1e-4
-        True
     """
     try:
         from ai_edge_litert.interpreter import Interpreter

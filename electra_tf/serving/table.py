@@ -84,9 +84,11 @@ def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
     cells = [header, *([row.get(name, "") for name in header] for row in rows)]
     if kind == ".csv":
         text = io.StringIO()
-        # Python 3.11 quotes carriage returns, which end a line for readers, only if
-        # the line terminator has them.
-        csv.writer(text, lineterminator="\r\n").writerows(cells)
+        for line in cells:
+            # Python 3.11 does not quote carriage returns, which end a line for readers.
+            quotes = any("\r" in cell for cell in line)
+            quoting = csv.QUOTE_ALL if quotes else csv.QUOTE_MINIMAL
+            csv.writer(text, lineterminator="\n", quoting=quoting).writerow(line)
         return text.getvalue()
     # Tabs and line breaks would break the table; each becomes one space.
     lines = ([re.sub(r"[\t\r\n]", " ", cell) for cell in line] for line in cells)

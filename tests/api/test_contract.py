@@ -128,9 +128,12 @@ METHODS = {
     "fit": (fit, True),
     "evaluate": (evaluate, True),
     "preprocess": (batches, True),
+    "train_on_batch": (lambda m, x, y: m.train_on_batch(x, y), True),
+    "test_on_batch": (lambda m, x, y: m.test_on_batch(x, y), True),
     "predict": (lambda m, x, y: m.predict(x), False),
     "predict_proba": (lambda m, x, y: m.predict_proba(x), False),
     "encode": (lambda m, x, y: m.encode(x), False),
+    "predict_on_batch": (lambda m, x, y: m.predict_on_batch(x), False),
     "preprocessor": (lambda m, x, y: m(m.preprocessor(x)), False),
 }
 
@@ -158,7 +161,7 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
     restart(model, starts[name])
 
     def cell(form):
-        if method == "fit":
+        if method in ("fit", "train_on_batch"):
             restart(model, starts[name])
         return call(model, *FORMS[form](x, y, labeled))
 
@@ -170,6 +173,8 @@ def test_every_form_is_the_list_or_refused(models, starts, name, method):
     for form in FORMS if method in OF_ALL_FORMS else FEW:
         in_batches = form in ("dataset", "generator", "py_dataset", "unbatched")
         refused = REFUSED.get(form, "")
+        if in_batches and method in ("train_on_batch", "test_on_batch"):
+            refused = "needs labels|dataset.batch"
         if method == "evaluate" and form in ("string", "scalar"):
             # A string is read as the path of a table.
             refused = "No table|must be a list"
@@ -257,7 +262,10 @@ def test_a_tuple_of_one_row_is_a_row(models):
         ("TokenClassifier", ["a b", ""], [["O", "O"], []], "Row 1 has no words"),
         ("TokenClassifier", ["a b"], [None], "Row 0 has no tags"),
         ("TokenClassifier", [["a b"]], [["O"]], "'a b' is not a single word"),
+        ("QuestionAnswering", AB, {"answer": ["b"], "start": [0.5]}, "Row 0"),
+        ("QuestionAnswering", AB, {"answer": ["b"], "start": [np.nan]}, "Row 0"),
         ("QuestionAnswering", AB, {"answer": ["b"], "start": ["x"]}, "Row 0"),
+        ("QuestionAnswering", AB, [{"answer": "b", "start": 0}], r"answer \(row 0\)"),
         ("QuestionAnswering", AB, {"text": ["b"]}, "needs answer, but answer is"),
         ("QuestionAnswering", AB, [None], "row 0"),
         ("QuestionAnswering", AB, [""], "build the model with"),
@@ -272,9 +280,12 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"validation_split": 0.9}, "validation_split=0.9 of 4 texts"),
         ({"validation_data": ["a"]}, "must be a list of values"),
         ({"validation_data": (WORDS,)}, "validation_data needs labels"),
         ({"batch_size": 0}, "batch_size must be a positive integer"),
+        ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
+        ({"class_weight": "balanced"}, "class_weight is a dictionary of weights"),
         ({"sample_weight": ["x"] * 4}, "sample_weight must be one finite number"),
         ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),
         ({"sample_weight": [1, 2, float("nan"), 1]}, "sample_weight must be"),
@@ -287,6 +298,17 @@ def test_arguments_of_fit_are_checked(models, options, message):
 
 def test_batches_that_cannot_be_trained_on(models):
     model = models["TextClassifier"]
+    for method in (model.train_on_batch, model.test_on_batch):
+        with pytest.raises(ValueError, match=f"{method.__name__} needs labels"):
+            method(WORDS)
+    with pytest.raises(ValueError, match="give steps_per_epoch"):
+        model.fit(iter([(WORDS, LABELS)]), epochs=2)
+    with pytest.raises(ValueError, match="validation_split needs texts in memory"):
+        model.fit(iter([(WORDS, LABELS)]), validation_split=0.5)
+    for method in (model.fit, model.evaluate):
+        wrong = iter([(WORDS, LABELS), (["good", "bad"], ["pos", "fine"])])
+        with pytest.raises(ValueError, match=r"^Row 1: 'fine' is not a label"):
+            method(wrong, verbose=0)
     for more in ((), (LABELS, [1.0] * 4)):
         batches = iter([(WORDS, LABELS), (WORDS, *more)])
         with pytest.raises(tf.errors.OpError, match="yielded an element that did not"):
@@ -459,8 +481,7 @@ def test_a_copy_trains_as_the_original(preset, tmp_path, change, copied):
         # In two calls: the second restarts the schedule.
         for _ in range(2):
             each.fit(WORDS, LABELS, batch_size=2, verbose=0)
-        (batch,) = each.preprocess(WORDS, LABELS)
-        each.train_on_batch(*batch)
+        each.train_on_batch(WORDS, LABELS)
     assert (model.head.get_weights()[0] != head[0]).any()
     if change == "frozen":
         close(model.backbone.get_weights(), encoder)
@@ -535,18 +556,42 @@ def test_arguments_of_keras_work(models, starts):
     history = model.fit(endless(), steps_per_epoch=3, epochs=2, verbose=0)
     assert int(model.optimizer.iterations.numpy()) == 6
     assert len(history.history["loss"]) == 2
+    held = model.fit(np.array(WORDS), LABELS, 1, 1, 0, validation_split=0.25).history
+    assert {"val_loss", "val_accuracy"} <= held.keys()
     given = model.fit(WORDS, LABELS, None, verbose=0, validation_data=[WORDS, LABELS])
     assert "val_loss" in given.history
     once = iter([(WORDS, LABELS)])
     given = model.fit(WORDS, LABELS, epochs=2, verbose=0, validation_data=once)
     assert len(given.history["val_loss"]) == 2
     restart(model, start)
-    heavy = model.evaluate(WORDS, LABELS, verbose=0, sample_weight=[2.0, 1, 1, 2])
-    weighted = model.preprocess(WORDS, LABELS, [2.0, 1, 1, 2])
-    # Keras also accepts a single callback.
-    one = keras.callbacks.History()
-    history = model.fit(weighted, verbose=0, callbacks=one).history
-    close(history["loss"][0], heavy[0])
+    heavy = model.test_on_batch(WORDS, LABELS, sample_weight=[2.0, 1, 1, 2])
+    restart(model, start)
+    close(model.train_on_batch(WORDS, LABELS, class_weight={"pos": 2.0})[0], heavy[0])
+    once = (batch for batch in [(WORDS, LABELS)])
+    for x, y in (
+        (WORDS, LABELS),
+        (model.preprocess(WORDS, LABELS), None),
+        (once, None),
+    ):
+        restart(model, start)
+        # Keras also accepts a single callback.
+        one = keras.callbacks.History()
+        history = model.fit(x, y, verbose=0, class_weight={1: 2.0}, callbacks=one)
+        close(history.history["loss"][0], heavy[0])
+    restart(model, start)
+    # Class weights multiply sample weights, and leave held-out texts alone.
+    both = {"sample_weight": [1.0, 2, 2, 1], "class_weight": {"pos": 2.0}}
+    weighted = model.fit(WORDS, LABELS, verbose=0, validation_split=0.5, **both)
+    assert weighted.params["steps"] == 1
+    restart(model, start)
+    expected = model.test_on_batch(WORDS[:2], LABELS[:2], sample_weight=[2.0, 2])
+    close(weighted.history["loss"][0], expected[0])
+    shuffled = model.preprocess([f"a {n}" for n in range(32)], shuffle=True)
+    ordered = model.preprocess([f"a {n}" for n in range(32)])
+    batches = (next(iter(data)) for data in (shuffled, ordered))
+    first, second = (batch["input_ids"].numpy() for batch in batches)
+    assert sorted(map(tuple, first)) == sorted(map(tuple, second))
+    assert (first != second).any()
     assert 0 <= model.evaluate(WORDS, LABELS, 2, 0)[1] <= 100
     cached = model.preprocess(WORDS, LABELS).cache()
     close(model.evaluate(cached, verbose=0), model.evaluate(WORDS, LABELS, verbose=0))

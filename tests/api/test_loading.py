@@ -146,6 +146,7 @@ def test_a_pretrained_model_scores_tokens(pretrained, runs):
         assert ids == [vocabulary.cls_id, *pieces, vocabulary.sep_id]
         expected = tf.sigmoid(loaded({"input_ids": tf.constant([ids])}))[0]
         np.testing.assert_allclose(answer["replaced"], expected, atol=1e-5)
+    assert pretrained.predict([]) == []
 
 
 def test_encoders_have_the_global_policy_if_it_is_mixed(runs, pretrained):

@@ -158,7 +158,7 @@ def test_mixed_precision(name, is_global, preset):
 def test_the_loss_is_the_mean_of_kerass(models):
     model = models["TextClassifier"]
     logits = np.concatenate([model(x) for x in model.preprocess(WORDS, batch_size=3)])
-    np.testing.assert_allclose(model(model.preprocessor(WORDS)), logits, atol=1e-5)
+    np.testing.assert_allclose(model.predict_on_batch(WORDS), logits, atol=1e-5)
     index = np.array([label == "pos" for label in LABELS], int)
     entropy = keras.losses.sparse_categorical_crossentropy
     losses = entropy(index, logits, from_logits=True)
@@ -257,8 +257,7 @@ def test_a_probe_is_the_first_head(preset, tmp_path):
     model = make("TextClassifier", preset, **options)
     model.fit(WORDS, LABELS, verbose=0)
     assert model.evaluate(WORDS, LABELS, verbose=0)[1] == 100
-    # A head that is not new has a bias.
-    model.head.set_weights([np.full_like(w, w.ndim == 1) for w in model.head.weights])
+    model.head.set_weights([np.zeros_like(w) for w in model.head.get_weights()])
     copy = make("TextClassifier", preset, **options)
     copy.set_weights(model.get_weights())
     copy.save(tmp_path / "copy.keras")
@@ -266,13 +265,15 @@ def test_a_probe_is_the_first_head(preset, tmp_path):
     frozen.head.set_weights(model.head.get_weights())
     frozen.head.trainable = False
     frozen.compile_default()
-    for each in (model, copy, et.load(tmp_path / "copy.keras"), frozen):
+    by_hand = make("TextClassifier", preset, **options)
+    by_hand.head.set_weights(model.head.get_weights())
+    for each in (model, copy, et.load(tmp_path / "copy.keras"), frozen, by_hand):
         each.fit(WORDS, LABELS, verbose=0)
         np.testing.assert_allclose(each.head.kernel, 0, atol=1e-6)
     # Equal texts, so that the head learns the shares of the labels.
     tags = ["O", "O", "O", "B-X"]
     for name, labels, weights, share in (
-        ("TextClassifier", LABELS, {"sample_weight": [1, 3, 3, 1]}, 0.75),
+        ("TextClassifier", LABELS, {"class_weight": {"neg": 3.0}}, 0.75),
         ("TokenClassifier", tags, {"sample_weight": [1, 1, 1, 9]}, 0.25),
     ):
         model = make(name, preset, **options)
@@ -290,9 +291,7 @@ def test_the_optimizer_can_be_left_out(preset, tmp_path):
     sizes = []
     for include in (True, False):
         path = tmp_path / f"{include}.keras"
-        if not include:
-            model.compile_default()
-        model.save(path)
+        model.save(path, include_optimizer=include)
         sizes.append(path.stat().st_size)
         with warnings.catch_warnings(action="error"):
             loaded = et.load(path)
@@ -301,6 +300,8 @@ def test_the_optimizer_can_be_left_out(preset, tmp_path):
         loaded.run_eagerly = True
         assert np.isfinite(loaded.fit(WORDS, LABELS, verbose=0).history["loss"]).all()
     assert sizes[1] < sizes[0] / 2
+    # The model itself keeps its optimizer.
+    assert int(model.optimizer.iterations.numpy()) == 1
 
 
 @pytest.mark.slow
