@@ -77,14 +77,6 @@ tokenizer = AutoTokenizer.from_pretrained("this/folder")
 model = {loaded}.from_pretrained("this/folder")"""
 
 
-# How to decode the logits, by kind of task.
-_TASK_NOTES = {
-    "regression": "The logit is the number, on the scale of the training data.\n\n",
-    "multilabel": "A text has the labels with a sigmoid of at least {threshold:g}.\n\n",
-    "tagging": "The first piece of a word predicts its tag.\n\n",
-}
-
-
 def detect(source: Source) -> bool:
     """Returns True for a hub name or a folder with the config of ``transformers``."""
     folder = Path(source.path)
@@ -317,9 +309,7 @@ def model_card(model: Imported) -> str:
         loaded = task_heads.CLASSES[task.kind]
         tags = f"electra\n- {task.kind.replace('_', '-')}"
         title, use = task.options.get("task", task.kind), "and fine-tuned"
-        threshold = task.options.get("threshold", 0.5)
-        note = _TASK_NOTES.get(task.kind, "").format(threshold=threshold)
-        facts = note + model.facts
+        facts = model.facts
     else:
         loaded = task_heads.CLASSES[main] if model.main.head else "ElectraModel"
         title, use, tags = "Encoder", "and exported", "electra"
