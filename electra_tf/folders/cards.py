@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,7 @@ def pretraining_card(
     ``scores`` has name, value, trivial baseline and its meaning of held-out metrics.
     """
     settings, flags = folder.settings, folder.flags
-    casing = "lower-cased" if folder.casing.get("lower_case") else "cased"
+    casing = [folder.casing.get(name) for name in ("lower_case", "strip_accents")]
     config = settings.get("config", {})
     text = config.get("records") or config.get("corpus")
     hashes = _facts(settings.get("data", {}), ("vocabulary_sha256", "records_sha256"))
@@ -95,8 +95,7 @@ def pretraining_card(
             f"* encoder: {flags['num_layers']} layers x {flags['hidden_size']}, "
             f"{flags['num_heads']} heads",
             *(f"* `{name}.keras`: {n:,} parameters" for name, n in parameters.items()),
-            f"* text is {casing}; {len(folder.vocabulary())} tokens in `vocab.txt`",
-            f"* position embeddings are trained up to {flags['max_seq_length']} tokens",
+            *text_lines(*casing, folder.vocabulary(), flags["max_seq_length"]),
         ],
         "Data": data,
         "Recipe": _flags(config, PretrainConfig),
@@ -112,6 +111,23 @@ def pretraining_card(
     command = "finetune --encoder=this/folder --task=classification --train=my.csv"
     use, facts = "and ready to be fine-tuned", _sections(parts).rstrip()
     return card("Encoder", use, f"\npython -m electra_tf {command}", facts)
+
+
+def text_lines(
+    lower_case: bool, strip_accents: bool, vocabulary: Sized, trained_length: int
+) -> list[str]:
+    """Returns Markdown lines about the text that an encoder reads."""
+    casing = _casing(lower_case, strip_accents)
+    return [
+        f"* text is {casing}; {len(vocabulary)} tokens in `vocab.txt`",
+        f"* position embeddings are trained up to {trained_length} tokens",
+    ]
+
+
+def _casing(lower_case: bool, strip_accents: bool) -> str:
+    if not lower_case:
+        return "cased"
+    return f"lower-cased, {'without accents' if strip_accents else 'accents kept'}"
 
 
 def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
@@ -133,6 +149,11 @@ def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
     return card(about["task"], use, f"\npython -m electra_tf {command}", facts)
 
 
+def task_facts(folder: FinetuningFolder, path: Path) -> str:
+    """Returns the sections of a model card, of an import a section on the model."""
+    return facts_of(path) or _sections({"Model": _model(folder.about())})
+
+
 def facts_of(path: Path) -> str:
     """Returns the sections of a model card, or "" if the file is missing."""
     if not path.is_file():
@@ -145,7 +166,7 @@ def _model(about: Mapping[str, Any]) -> list[str]:
     labels = about.get("labels") or ()
     shown = ", ".join(map(_code, labels[:_MOST_LABELS]))
     more = f" and {len(labels) - _MOST_LABELS} more" if labels[_MOST_LABELS:] else ""
-    casing = "lower-cased" if about["lower_case"] else "cased"
+    casing = _casing(about["lower_case"], about["strip_accents"])
     return [
         f"* task: {about['task']} ({about['kind']}); reads "
         f"{' and '.join(about['text_names'])}",

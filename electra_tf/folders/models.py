@@ -1,5 +1,6 @@
 """Saved Keras models: atomic writes, and reads that check size and class first."""
 
+import collections
 import functools
 import importlib
 import importlib.metadata
@@ -25,12 +26,12 @@ HUGGING_FACE_FILES = ("model.safetensors", "pytorch_model.bin")
 KERAS, HALVES = ".keras", ".safetensors"
 # Maximum compression ratios; float32 weights are hardly compressible.
 _MOST_UNPACKED, _MOST_WEIGHTS_UNPACKED = 100, 4
-# Sizes in configs; a network has at least as many weights as each.
+# Sizes in configs; a layer has at least as many weights as each.
 _SIZES = (
     *("vocab_size", "max_positions", "num_segments", "size", "num_layers"),
     *("hidden_size", "intermediate_size", "num_outputs", "dense_size", "num_states"),
 )
-_WEIGHTS_OF_A_LAYER = 128
+_BYTES_OF_A_BLOCK = 256
 _PACKAGE = "electra_tf>"
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -103,7 +104,7 @@ def _config_of(path: Path) -> dict[str, Any]:
 
 
 def check_sizes(description: dict[str, Any], held: int) -> None:
-    """Raises UserError if a size in a config needs more than ``held`` bytes of weights.
+    """Raises UserError if a layer of a config needs more than ``held`` bytes.
 
     Keras would allocate all weights before it detects that a file lacks them.
     """
@@ -115,11 +116,19 @@ def check_sizes(description: dict[str, Any], held: int) -> None:
         elif isinstance(value, dict):
             waiting += value.values()
             sizes = {n: abs(value[n]) for n in _SIZES if type(value.get(n)) is int}
-            fewest = [*sizes.values(), sizes.get("hidden_size", 0) ** 2]
-            fewest.append(_WEIGHTS_OF_A_LAYER * sizes.get("num_layers", 0))
-            # float16 weights have two bytes.
-            if 2 * max(fewest) > held:
+            if sizes and _fewest_bytes(sizes) > held:
                 raise UserError(f"it is too small for the sizes in its config, {sizes}")
+
+
+def _fewest_bytes(sizes: dict[str, int]) -> int:
+    """Returns a lower bound of a layer's bytes; int8 weights have one byte."""
+    size = collections.defaultdict(int, sizes)
+    hidden, inner = size["hidden_size"], size["intermediate_size"]
+    rows = size["vocab_size"] + size["max_positions"] + size["num_segments"]
+    block = max(_BYTES_OF_A_BLOCK, hidden * (4 * hidden + 2 * inner))
+    outputs = size["num_outputs"] + size["dense_size"]
+    parts = (size["size"] * rows, size["num_layers"] * block, hidden * outputs)
+    return max(*sizes.values(), *parts)
 
 
 def check_class(description: dict[str, Any], kind: type[keras.Model]) -> None:

@@ -69,7 +69,7 @@ OUTPUT_MATRIX = "generator_lm_head.weight"
 _SMALL = ("*.json", "vocab.txt")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
-_FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- electra\n---\n\n"
+_FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- {tags}\n---\n\n"
 _CODE = """python
 from transformers import AutoTokenizer, {loaded}
 
@@ -203,7 +203,12 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
             f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}: save other weights "
             "as one safetensors file first."
         )
-    return _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
+    read = _safetensors if path.suffix == ".safetensors" else _pickled
+    # LayerNorms had other names before 2020.
+    return {
+        name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): x
+        for name, x in read(path).items()
+    }
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -300,12 +305,20 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
 def model_card(model: Imported) -> str:
     """Returns the card of a fine-tuned model, or of the main tower's folder."""
     main, *others = model.towers
-    loaded = task_heads.CLASSES[main] if model.main.head else "ElectraModel"
-    title, use, notes = "Encoder", "and exported", f"* {main}: {model.main.sizes}\n"
-    for other in others:
-        notes += f"* {other}, in `{other}/`: {model.towers[other].sizes}\n"
     if task := model.task:
-        loaded, notes = task_heads.CLASSES[task.kind], ""
+        loaded = task_heads.CLASSES[task.kind]
+        tags = f"electra\n- {task.kind.replace('_', '-')}"
         title, use = task.options.get("task", task.kind), "and fine-tuned"
-    code, facts = _CODE.format(loaded=loaded), f"{notes}\n{model.facts}"
-    return _FRONT_MATTER + cards.card(title, use, code, facts)
+        facts = model.facts
+    else:
+        loaded = task_heads.CLASSES[main] if model.main.head else "ElectraModel"
+        title, use, tags = "Encoder", "and exported", "electra"
+        lines = [f"* {main}: {model.main.sizes}"]
+        lines += [f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others]
+        casing = (model.lower_case, model.strip_accents)
+        lines += cards.text_lines(*casing, model.vocabulary, model.trained_length)
+        # Flags may override the casing and the length in a run's own section.
+        rest = re.sub(r"^## Model\n.*?(?=^## |\Z)", "", model.facts, flags=re.M | re.S)
+        facts = "\n".join(["## Model", "", *lines, "", rest])
+    front, code = _FRONT_MATTER.format(tags=tags), _CODE.format(loaded=loaded)
+    return front + cards.card(title, use, code, facts.rstrip())

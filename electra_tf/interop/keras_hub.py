@@ -179,7 +179,8 @@ def _check_config(folder: Path) -> None:
     """Raises ValueError if sizes or layers of the config do not fit the weights."""
     config = files.read_json(folder / CONFIG, shape={"config": dict})["config"]
     sizes = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
-    models.check_sizes(sizes, sum(x.stat().st_size for x in folder.glob("*.h5")))
+    held = sum(file.stat().st_size for file in folder.glob("*.h5"))
+    models.check_sizes({**sizes, "size": sizes["embedding_size"]}, held)
     with h5py.File(folder / "model.weights.h5") as file:
         # Keras 2 has another name for `layers`.
         names = [x for x in file.get("layers", ()) if x.startswith("transformer")]

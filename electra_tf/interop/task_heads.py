@@ -14,7 +14,7 @@ from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError
 from electra_tf.folders import models
-from electra_tf.folders.cards import facts_of
+from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import CARD, MODEL, FinetuningFolder
 from electra_tf.interop import networks
 from electra_tf.interop.names import HUGGING_FACE, Row, Tensors, scatter
@@ -83,7 +83,7 @@ def read(source: Source) -> Imported:
         strip_accents=about["strip_accents"],
         trained_length=folder.trained_length,
         task=task,
-        facts=facts_of(folder.path / CARD),
+        facts=task_facts(folder, folder.path / CARD),
     )
 
 

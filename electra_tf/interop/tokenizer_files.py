@@ -74,7 +74,7 @@ def read_tokenizer(folder: Path) -> dict[str, Any]:
     decoder = {} if whole is None else whole.get_added_tokens_decoder()
     added = {token.content: number for number, token in decoder.items()}
     added |= files.read_json(folder / "added_tokens.json", {}, shape=dict[str, int])
-    vocabulary = _vocabulary(folder, whole, added, special)
+    vocabulary = _vocabulary(folder, whole, added, special, notes)
     if words := [token for token in added if token not in special]:
         notes.append(
             f"{len(words)} added tokens ({', '.join(words[:3])}, ...) match anywhere "
@@ -132,17 +132,23 @@ def _vocabulary(
     whole: tokenizers.Tokenizer | None,
     added: dict[str, int],
     special: dict[str, str],
+    notes: list[str],
 ) -> Vocabulary | None:
     """Reads tokenizer.json, or else vocab.txt; renames the ``special`` tokens."""
-    path = folder / "vocab.txt"
-    if whole is not None:
-        path, ids = folder / "tokenizer.json", whole.get_vocab()
-    elif path.is_file():
+    path, ids = folder / "vocab.txt", None
+    if path.is_file():
         roles = {ours.strip("[]").lower(): theirs for theirs, ours in special.items()}
-        ids = dict(Vocabulary.load(path, **roles).ids)
-    else:
+        ids = Vocabulary.load(path, **roles).ids | added
+    if whole is not None:
+        listed, path = ids, folder / "tokenizer.json"
+        ids = whole.get_vocab() | added
+        if listed not in (None, ids):
+            notes.append(
+                "vocab.txt and tokenizer.json have different tokens; here those of "
+                "tokenizer.json, as in `transformers`: delete the wrong file"
+            )
+    if ids is None:
         return None
-    ids |= added
     tokens = sorted(ids, key=ids.get)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
         most = len(tokens) - 1

@@ -9,8 +9,8 @@ Two rules count FLOPs:
   free, and the backward pass costs twice the forward pass.
 
 Heads count at their positions; recomputed logits count once. Sampling, unigram and
-uniform generators, the sums of ``gdes`` tables, single units (copy gate, reward
-baseline, sentence level) and the weight update are cheap and not counted.
+uniform generators, the sums of ``gdes`` tables, the sentence-level unit and the weight
+update are cheap and not counted.
 """
 
 import os
@@ -87,7 +87,7 @@ class _Flops:
             case "mlm" | "replace_mlm":
                 head = self.masked * masked_lm
             case "all_tokens_mlm":
-                head = masked_lm
+                head = masked_lm + self._unit(d)  # The copy gate.
             case _:
                 # Everywhere, even if the loss covers only masked positions.
                 head = 2 * d * (d + 1) + self.original * (1 + _ACTIVATION) * d
@@ -105,6 +105,8 @@ class _Flops:
         if self.config.training.training == "gumbel" and not self.original:
             # Relaxed one-hots times the table, as "original" counts every lookup.
             flops += self.masked * logits
+        elif self.config.training.training == "reinforce":  # The reward baseline.
+            flops += self.masked * self._unit(encoder.hidden_size)
         return passes * flops
 
     def samples(self) -> float:
@@ -145,6 +147,10 @@ class _Flops:
     def _logits(self, e: EncoderConfig) -> float:
         others = self.original * (_SOFTMAX + 2)
         return (2 * e.embedding_size + others) * self.vocab_size
+
+    def _unit(self, inputs: int) -> float:
+        """Returns the FLOPs of a linear unit with a sigmoid."""
+        return 2 * inputs + self.original * (1 + _ACTIVATION)
 
 
 def parameters(config: PretrainConfig, vocab_size: int) -> int:

@@ -35,7 +35,8 @@ def pack(
     segments = [segment[:, :limit] for segment in segments]
     if len(segments) == 2:
         first, second = (segment.row_lengths() for segment in segments)
-        first = tf.minimum(first, tf.maximum((limit + 1) // 2, limit - second))
+        # In a graph, the first argument of an op sets the type of an integer.
+        first = tf.minimum(first, tf.maximum(limit - second, (limit + 1) // 2))
         kept = first, tf.minimum(second, limit - first)
         segments = [
             tf.RaggedTensor.from_tensor(segment.to_tensor(), lengths)

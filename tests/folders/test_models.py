@@ -65,12 +65,15 @@ def test_files_that_would_take_all_memory_are_refused_first(tmp_path):
     sizes = ("num_layers", "hidden_size", "vocab_size", "max_positions", "num_segments")
     for name in sizes:
         refused(small, **larger(name, 10**8))
+    # A table has `size` columns.
+    held = zipfile.ZipFile(path).getinfo("model.weights.h5").file_size
+    refused(small, **larger("vocab_size", held))
     # Layers take time even if they are narrow; padding does not count as weights.
     refused(small, **larger("num_layers", 20_000))
     refused(small, **larger("num_segments", 10**6), padding=bytes(10**7))
 
     refused("unpack to 1", zipfile.ZIP_DEFLATED, bomb=bytes(10**8))
-    refused("nested too deep", **{"config.json": b"[" * 100_000})
+    refused("maximum recursion depth", **{"config.json": b"[" * 100_000})
 
 
 def test_classes_are_checked_before_anything_is_built(tmp_path, monkeypatch):

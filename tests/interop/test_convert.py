@@ -163,7 +163,9 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
     # A model from another format has no known data, scores or training.
     run(GOLDEN / "equal", tmp_path / "other", "--format=hugging_face")
     card = (tmp_path / "other" / "README.md").read_text()
-    assert "## " not in card
+    for section in ("Data", "Scores", "Recipe"):
+        assert f"## {section}" not in card
+    assert "* text is lower-cased, without accents; " in card
     assert "generator, in `generator/`" in card
 
 

@@ -302,7 +302,11 @@ def test_tokenizer_json_takes_precedence_over_vocab_txt(folder):
     """As in `transformers`."""
     ids = dict(Vocabulary.load(folder / "vocab.txt").ids)
     ids["the"], ids["a"] = ids["a"], ids["the"]
-    assert tokenizer_json(folder, {"vocab": ids}).vocabulary.ids == ids
+    found = tokenizer_json(folder, {"vocab": ids})
+    assert found.vocabulary.ids == ids
+    assert "vocab.txt and tokenizer.json have different tokens" in found.notes[0]
+    (folder / "vocab.txt").unlink()
+    assert read_tokenizer(folder).notes == ()
     with pytest.raises(ValueError, match="is a BPE tokenizer"):
         tokenizer_json(folder, {"type": "BPE", "vocab": {}, "merges": []})
     (folder / "tokenizer.json").write_text("{}")
@@ -364,7 +368,7 @@ def test_tokens_and_lengths_that_cannot_be_written_are_refused(folder):
 
 
 def test_pickled_weights(folder):
-    """Pickles hold the tied output matrix."""
+    """Pickles hold old names of LayerNorms and the tied output matrix."""
     torch = pytest.importorskip("torch")
     words = "electra.embeddings.word_embeddings.weight"
     key = "generator_lm_head.weight"
@@ -372,6 +376,10 @@ def test_pickled_weights(folder):
     for below in (folder, folder / "generator"):
         tensors = load_file(below / "model.safetensors").items()
         old = {n: torch.nn.Parameter(torch.from_numpy(x)) for n, x in tensors}
+        for ours, theirs in ("weight", "gamma"), ("bias", "beta"):
+            ours, theirs = f"LayerNorm.{ours}", f"LayerNorm.{theirs}"
+            old = {n.replace(ours, theirs): x for n, x in old.items()}
+        assert old.keys() != dict(tensors).keys()
         torch.save(old, below / "pytorch_model.bin")
         (below / "model.safetensors").unlink()
     assert_same(read(folder), read(GOLDEN / "projected"))
