@@ -144,8 +144,11 @@ def searched(
     def attempt(number: int, values: Mapping[str, float]) -> tuple[float, str]:
         # The previous trial is in search.json; its checkpoints would fill the disk.
         files.remove(home.path / f"trial-{number - 1}")
-        folder = {"output_dir": str(home.path / f"trial-{number}")}
-        flags = config.trying({**fixed, **folder, **values})
+        place = home.path / f"trial-{number}"
+        if not (place / layout.TASK).exists():
+            # Version 0.3 left checkpoints alone.
+            files.remove(place)
+        flags = config.trying({**fixed, "output_dir": str(place), **values})
         trial = prepare(flags, lambda line: None, split)
         (result,) = trial.train()
         score = result["scores"]["search"][split.main_metric]

@@ -117,6 +117,7 @@ class CheckpointStore:
             )
         status = self._checkpoint.restore(prefix, self._options)
         status.assert_existing_objects_matched()
+        status.expect_partial()
         return int(prefix.rpartition("-")[2])
 
 
