@@ -39,8 +39,7 @@ class FinetuneRunConfig(Group):
     seeds: int = field("Number of runs, with seeds seed, seed + 1, ...", 1, min=1)
     seed: int = field("First seed: head, data, dropout.", 0, min=0, max=fields.MAX_SEED)
     init: Literal["pretrained", "random"] = field(
-        "random: random weights, to measure the effect of pretraining.",
-        "pretrained",
+        "random: random weights, to measure the effect of pretraining.", "pretrained"
     )
     frozen: bool = field(
         "Train a linear layer on a learned mixture of the frozen encoder's layers; "
@@ -71,9 +70,11 @@ class FinetuneRunConfig(Group):
         only_with="export_precision=int8",
     )
     export_litert: bool = resumable_field(
-        "Also write model.tflite (token ids in).", False
+        "Also write model.tflite (token ids in).", False, only_with="!frozen"
     )
-    export_onnx: bool = resumable_field("Also write model.onnx (token ids in).", False)
+    export_onnx: bool = resumable_field(
+        "Also write model.onnx (token ids in).", False, only_with="!frozen"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +110,9 @@ class FinetuneDataConfig(Group):
     eval: str | None = resumable_field(
         "Your evaluation table; default: a held-out tenth of --train."
     )
-    test: str | None = resumable_field("Your table to predict; needs no labels.")
+    test: str | None = resumable_field(
+        "Your table to predict; needs no labels.", only_with="!frozen"
+    )
     text: tuple[str, ...] = field(
         "Column with the text, or two columns of a pair: title,body.", ("text",)
     )

@@ -149,7 +149,8 @@ class FinetuningFolder:
     def describe_tuned(self, task: Task) -> None:
         """Updates task.json by a tuned task, except the fields of the run."""
         about = files.read_json(self.path / TASK)
-        files.write_json(self.path / TASK, about | task.to_json())
+        kept = {name: value for name, value in about.items() if name in _TASK}
+        files.write_json(self.path / TASK, task.to_json() | kept)
 
     @property
     def has_model(self) -> bool:

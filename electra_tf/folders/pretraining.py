@@ -60,6 +60,7 @@ SHIPPED = Path(__file__).parent.parent / "pretrained"
 # Files of a folder of records, one at each stage of the build.
 _RECORDS = ("manifest.json", "vocab.txt.json", ".build")
 _SECTIONS = ("config", "data", "imported")
+_NO_EXPORT = " (not exportable to Hugging Face, which has pooling=cls alone)"
 # Recommended flags that kinds of tasks do not have.
 _OMITTED = {
     "question_answering": ("head_dropout", "head_init", "pooling"),
@@ -311,5 +312,9 @@ def completion(
     flags = {name: value for name, value in recipe.items() if name not in given}
     if flags:
         settings = ", ".join(f"{name}={value}" for name, value in flags.items())
+        if flags.get("pooling", "cls") != "cls":
+            settings += _NO_EXPORT
         log(f"recipe of {encoder}: {settings}")
+    if given.get("pooling", "cls") != "cls":
+        log(f"pooling={given['pooling']}{_NO_EXPORT}")
     return flags

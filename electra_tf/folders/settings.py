@@ -63,7 +63,8 @@ def check_same(
         raise UserError(
             f"{folder / CONFIG} was written by a run with other settings:\n  "
             + "\n  ".join(changed)
-            + "\nUse the old values to resume, or another folder for a new run."
+            + "\nUse the old values to resume (if now absent, the earlier version), or "
+            "another folder for a new run."
         )
     return True
 

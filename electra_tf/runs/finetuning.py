@@ -58,6 +58,7 @@ _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 JIT_COMPILE = {"none": "auto", "mirrored": False}
 # --search scores trials on every fifth training example.
 _SEARCH_PERIOD = 5
+_FEWEST_TO_SEARCH = 50
 
 
 def main(config: FinetuneConfig) -> int:
@@ -93,7 +94,7 @@ def run(
     try:
         if config.search.search:
             config = searched(config, log, task)
-        ready = FinetuningRun(config, log, task)
+        ready = prepare(config, log, task)
         with files.owned(ready.folder.path):
             is_frozen = config.run.frozen
             report = ready.probe() if is_frozen else ready.finish(ready.train())
@@ -119,6 +120,11 @@ def searched(
 
     whole = FinetuningRun(config, log, task)
     examples = [*whole.data.train, *whole.data.tuning]
+    if len(examples) < _FEWEST_TO_SEARCH:
+        raise UserError(
+            f"{len(examples)} training examples are too few for --search, which holds "
+            f"a fifth of them out: it takes at least {_FEWEST_TO_SEARCH}."
+        )
     split = dataclasses.replace(
         whole.data.task,
         source=HeldOut(lambda _: examples, "search", _SEARCH_PERIOD),
@@ -138,9 +144,12 @@ def searched(
     def attempt(number: int, values: Mapping[str, float]) -> tuple[float, str]:
         # The previous trial is in search.json; its checkpoints would fill the disk.
         files.remove(home.path / f"trial-{number - 1}")
-        folder = {"output_dir": str(home.path / f"trial-{number}")}
-        flags = config.trying({**fixed, **folder, **values})
-        trial = FinetuningRun(flags, lambda line: None, split)
+        place = home.path / f"trial-{number}"
+        if not (place / layout.TASK).exists():
+            # Version 0.3 left checkpoints alone.
+            files.remove(place)
+        flags = config.trying({**fixed, "output_dir": str(place), **values})
+        trial = prepare(flags, lambda line: None, split)
         (result,) = trial.train()
         score = result["scores"]["search"][split.main_metric]
         score = math.nan if result.get("diverged") else score
@@ -167,25 +176,49 @@ def searched(
     return config.trying({**best, "search": config.search.search})
 
 
+def prepare(
+    config: FinetuneConfig, log: Log, task: Task | None = None
+) -> FinetuningRun:
+    """Returns a run that is ready to be trained or probed; changes no file."""
+    ready = FinetuningRun(config, log, task)
+    if not config.run.frozen:
+        ready.build(config)
+    return ready
+
+
 class FinetuningRun:
     """A run: its encoder, settings, tokenized data and output folder.
 
-    Reads, checks and tokenizes the inputs, and changes no file before ``begin``.
+    Reads, checks and tokenizes the inputs, keeps no config, and changes no file before
+    ``begin``.
 
     Attributes:
         start: the pretrained encoder and its tokenizer.
         baseline: scores of the majority baseline, by evaluation split.
         described: the content of config.json.
         main: the main evaluation split and its main metric.
+        trainer: trains the model; after ``build``.
         scorer: a float32 copy of the model; after ``train`` with the best weights.
+        best_seed: the first seed with the best main score; after ``train``.
     """
+
+    trainer: Trainer
+    scorer: Outputs
+    best_seed: int
 
     def __init__(self, config: FinetuneConfig, log: Log, task: Task | None = None):
         options = config.run
-        self.config, self.log = config, log
+        self.log, self._init = log, options.init
         self.seeds = range(options.seed, options.seed + options.seeds)
+        self._eval_batch_size = options.eval_batch_size
+        self._precision = options.export_precision
+        self._max_score_loss = options.max_score_loss
+        # Outputs of the search before this run.
+        is_after_search = bool(config.search.search)
+        self._keep = (layout.SEARCHED, layout.SEARCHING) if is_after_search else ()
         if options.export_onnx:
             export.require_onnx()
+        # Imported here, to raise the errors first.
         self._callbacks = callbacks.named_callbacks(options.callback)
         task = task or finetuning_tasks.task(config, log)
         wanted = {
@@ -202,7 +235,7 @@ class FinetuningRun:
         if options.frozen or config.recipe.head_init == "probe":
             frozen.check(task, "--frozen" if options.frozen else "--head_init=probe")
         self.folder = FinetuningFolder(Path(options.output_dir or f"runs/{task.name}"))
-        self._check_folder(task)
+        self._check_folder(config, task)
         self._strategy = equal_shares(config)
         with self._strategy.scope():
             self.start = pretrained(config, log)
@@ -230,18 +263,18 @@ class FinetuningRun:
             "data": {"encoder": digest.hexdigest()[:32], **self.data.keys},
         }
 
-    def _check_folder(self, task: Task) -> None:
+    def _check_folder(self, config: FinetuneConfig, task: Task) -> None:
         """Raises ValueError if the run would replace inputs or another run."""
-        options, folder = self.config.run, self.folder
+        options, folder = config.run, self.folder
         if not options.frozen:
             files.check_checkpoint_path(folder.path)
-        searches = bool(self.config.search.search)
+        searches = bool(config.search.search)
         folder.check(task.name, overwrite=options.overwrite, searches=searches)
         # A symbolic link counts as the file that it names.
         encoder = named(options.encoder).resolve()
         inputs = [("encoder", str(encoder if encoder.is_dir() else encoder.parent))]
         for flag in finetuning_tasks.FILES:
-            if path := getattr(self.config.data, flag):
+            if path := getattr(config.data, flag):
                 inputs.append((flag, path))
         check_keeps(folder.path, layout.OUTPUTS, inputs, "output_dir")
 
@@ -260,33 +293,38 @@ class FinetuningRun:
         )
 
     def probe(self) -> dict[str, Any]:
-        """Trains a linear probe on the frozen encoder, which needs no seed."""
+        """Trains a linear probe on the frozen encoder, or on a random one per seed."""
         self.begin()
-        data, batch_size = self.data, self.config.run.eval_batch_size
-        # Scores are float32, whatever --mixed_precision is.
-        encoder = fresh_copy(self.start.encoder, "float32")
-        encoder.set_weights(self.start.encoder.get_weights())
-        model = frozen.probe(encoder, data.task, data.train_rows, batch_size)
-        shares = tf.nn.softmax(model.head.mixture).numpy()
-        self.log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in shares)}")
-        outputs = Outputs(model, batch_size)
-        data.tune(outputs)
-        scores = {name: data.score(name, outputs)[1] for name in data.eval_splits}
-        seed = self.config.run.seed
-        self.folder.record({"seed": seed, **scores[self.main[0]]})
-        report = self._summary([{"seed": seed, "scores": scores, "failure": ""}])
+        data, batch_size, results = self.data, self._eval_batch_size, []
+        is_random = self._init == "random"
+        # The probe of a pretrained encoder depends on no seed.
+        for seed in self.seeds if is_random else self.seeds[:1]:
+            keras.utils.set_random_seed(seed)
+            # Scores are float32, whatever --mixed_precision is.
+            encoder = fresh_copy(self.start.encoder, "float32")
+            if not is_random:
+                encoder.set_weights(self.start.encoder.get_weights())
+            model = frozen.probe(encoder, data.task, data.train_rows, batch_size)
+            shares = tf.nn.softmax(model.head.mixture).numpy()
+            self.log(f"shares of the layers: {' '.join(f'{x:.2f}' for x in shares)}")
+            outputs = Outputs(model, batch_size)
+            data.tune(outputs)
+            scores = {name: data.score(name, outputs)[1] for name in data.eval_splits}
+            self.folder.record({"seed": seed, **scores[self.main[0]]})
+            results.append({"seed": seed, "scores": scores, "failure": ""})
+        report = self._summary(results)
         self.folder.finish(report)
         return report
 
     def _summary(self, results: list[dict[str, Any]]) -> dict[str, Any]:
         report = finetuning_report.summary(results, self.baseline, self.main)
-        report |= {"task": self.data.task.name, "init": self.config.run.init}
+        report |= {"task": self.data.task.name, "init": self._init}
         self.log(finetuning_report.table(report))
         return report
 
-    def _trainer(self) -> Trainer:
-        """Builds the trainer, and ``scorer`` of a float32 copy of its model."""
-        config, data, chosen = self.config, self.data, self.settings
+    def build(self, config: FinetuneConfig) -> None:
+        """Builds ``trainer``, and ``scorer`` of a float32 copy of its model."""
+        data, chosen, batch_size = self.data, self.settings, self._eval_batch_size
         split = self.main[0]
         options, recipe, lengths = config.run, config.recipe, data.train_rows.lengths
         buckets = bucket_lengths(lengths, chosen["max_seq_length"])
@@ -294,9 +332,7 @@ class FinetuningRun:
         total_steps = max(1, int(order.steps_per_pass * chosen["epochs"]))
 
         def start_head(model: TaskModel) -> None:
-            frozen.start_head(
-                model, data.task, data.train_rows, options.eval_batch_size
-            )
+            frozen.start_head(model, data.task, data.train_rows, batch_size)
             self.log("the head starts as a probe of the encoder's states")
 
         keras.utils.set_random_seed(options.seed)
@@ -309,7 +345,7 @@ class FinetuningRun:
                 loss=data.task.loss(chosen["reduction"]),
                 jit_compile=JIT_COMPILE[options.distribution],
             )
-            trainer = Trainer(
+            self.trainer = Trainer(
                 model,
                 data.train_rows,
                 order,
@@ -328,8 +364,7 @@ class FinetuningRun:
             f"{chosen['learning_rate']:g}, layer-wise decay "
             f"{chosen['layerwise_decay']:g}, weight decay {chosen['weight_decay']:g}"
         )
-        self.scorer = Outputs(model.fresh(0, dtype="float32"), options.eval_batch_size)
-        return trainer
+        self.scorer = Outputs(model.fresh(0, dtype="float32"), batch_size)
 
     def _scored(
         self, model: TaskModel, splits: Sequence[str]
@@ -346,10 +381,8 @@ class FinetuningRun:
         seed with the best main score.
         """
         folder, data, (split, metric) = self.folder, self.data, self.main
-        # Before the files of an earlier run are deleted, to raise its errors.
-        trainer = self._trainer()
-        is_after_search = bool(self.config.search.search)
-        self.begin(keep=(layout.SEARCHED, layout.SEARCHING) if is_after_search else ())
+        trainer = self.trainer
+        self.begin(keep=self._keep)
         results = folder.done()
         if results:
             self.log(f"{len(results)} of {len(self.seeds)} seeds are done")
@@ -418,7 +451,7 @@ class FinetuningRun:
             model = model.merge_lora()
         models.save(model, folder.path / layout.MODEL)
         # A later fine-tuning of this encoder needs the same recipe.
-        if recipe := recommended(self.config.run.encoder):
+        if recipe := recommended(self.described["config"]["encoder"]):
             files.write_json(folder.path / RECIPE, recipe)
         for name in self._exports:
             self._export(name, model, answers[split], report)
@@ -435,8 +468,7 @@ class FinetuningRun:
         self, name: str, model: TaskModel, answers: Any, report: dict[str, Any]
     ) -> None:
         task, path = self.data.task, self.folder.path / name
-        precision = self.config.run.export_precision
-        is_int8 = precision == "int8"
+        is_int8 = self._precision == "int8"
         if name == "saved_model":
             export.export_saved_model(
                 model,
@@ -444,7 +476,7 @@ class FinetuningRun:
                 self.start.tokenizer,
                 str(path),
                 self.settings["max_seq_length"],
-                "float32" if is_int8 else precision,
+                "float32" if is_int8 else self._precision,
             )
             self.log(f"saved model for serving: {path}")
         else:
@@ -461,14 +493,14 @@ class FinetuningRun:
         """Scores a converted int8 model; raises UserError if it loses too much."""
         # A file of an earlier attempt.
         path.unlink(missing_ok=True)
-        data, (split, metric), options = self.data, self.main, self.config.run
+        data, (split, metric) = self.data, self.main
 
         def inference(inputs: Mapping[str, tf.Tensor]) -> Any:
             outputs = run({name: x.numpy() for name, x in inputs.items()})
             return outputs.get("logits", outputs)
 
         file = types.SimpleNamespace(inference=inference)
-        after = data.score(split, Outputs(file, options.eval_batch_size))[1][metric]
+        after = data.score(split, Outputs(file, self._eval_batch_size))[1][metric]
         before = data.task.score(answers, data.examples[split])[metric]
         loss = before - after if data.task.greater_is_better else after - before
         text = (
@@ -476,9 +508,9 @@ class FinetuningRun:
             f"float32, a loss of {loss:.2f}"
         )
         # Not `>`, so that NaN fails too.
-        if not loss <= options.max_score_loss:
+        if not loss <= self._max_score_loss:
             raise UserError(
-                f"{text}, which exceeds --max_score_loss={options.max_score_loss:g}: "
+                f"{text}, which exceeds --max_score_loss={self._max_score_loss:g}: "
                 "the file was not written. Run the command again, with a larger limit "
                 "or without --export_precision; it does not train again."
             )
@@ -527,9 +559,6 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         raise UserError(f"The encoder {path} has weights that are not finite.")
     if any(modes(saved)):
         raise UserError(f"The encoder {path} is quantized: give the float encoder.")
-    is_random = config.run.init == "random"
-    if is_random:
-        keras.utils.set_random_seed(config.run.seed)
     # The saved encoder has the dtype and dropout of its pretraining.
     encoder = fresh_copy(
         saved,
@@ -537,8 +566,7 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         dropout=config.recipe.dropout,
         attention_dropout=config.recipe.attention_dropout,
     )
-    if not is_random:
-        encoder.set_weights(saved.get_weights())
+    encoder.set_weights(saved.get_weights())
     if encoder.lora_rank:
         encoder = encoder.merge_lora()
     # The saved encoder may be frozen, or some of its blocks.

@@ -292,10 +292,11 @@ class TaskData:
                 f"No answer to the {len(self.train)} training questions of {task.name} "
                 "has a token: check the data and the vocabulary."
             )
-        for split, rows in {"training": self.train_rows, **self.rows}.items():
-            # [CLS] and [SEP] alone.
-            if empty := np.sum(rows.lengths <= 2):
-                log(f"warning: {empty} of {len(rows)} {split} rows have no text")
+        for split, each in {"training": self.train, **self.examples}.items():
+            texts = (getattr(example, "texts", ()) for example in each)
+            # Also pairs with an empty second text.
+            if empty := sum(not all(map(str.strip, own)) for own in texts):
+                log(f"warning: {empty} of {len(each)} {split} examples have no text")
         vocabulary, lengths = tokenizer.vocabulary, self.train_rows.lengths
         ids = self.train_rows.inputs["input_ids"].values
         unknown = np.mean(ids == vocabulary.unk_id)

@@ -24,6 +24,8 @@ from electra_tf.errors import UserError
 _PREFIX = "ckpt"
 # Begins the names of folders of unfinished saves.
 _PART = ".saving-"
+# Variables of unfinished fine-tuning runs of version 0.3.
+_UNREAD = {"watch/waited", "watch/best"}
 
 
 class CheckpointStore:
@@ -98,6 +100,8 @@ class CheckpointStore:
             return None
         # Compared both ways: TensorFlow does not report variables without a value.
         shapes = _shapes(prefix)
+        for name in _UNREAD & shapes.keys():
+            del shapes[name]
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
         absent = "(absent)"
         wrong = [
@@ -113,6 +117,7 @@ class CheckpointStore:
             )
         status = self._checkpoint.restore(prefix, self._options)
         status.assert_existing_objects_matched()
+        status.expect_partial()
         return int(prefix.rpartition("-")[2])
 
 

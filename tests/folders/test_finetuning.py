@@ -7,7 +7,7 @@ import pytest
 from electra_tf import files
 from electra_tf.folders.cards import task_card
 from electra_tf.folders.finetuning import FinetuningFolder
-from electra_tf.tasks import Classification
+from electra_tf.tasks import Classification, Tagging
 from tests.interop.test_task_heads import TASKS, saved
 from tests.tasks import common
 
@@ -91,6 +91,13 @@ def test_a_label_is_one_line(tmp_path):
     task = Classification(name="mood", source=None, labels=("a\nb", "c"))
     FinetuningFolder(tmp_path).begin(task, common.tokenizer(), 16, {})
     assert (tmp_path / "labels.txt").read_text() == "a b\nc\n"
+
+
+def test_a_tuned_task_keeps_the_length_of_the_run(tmp_path):
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({"max_seq_length": 64}))
+    FinetuningFolder(tmp_path).describe_tuned(Tagging(name="ner", source=None))
+    assert json.loads(path.read_text())["max_seq_length"] == 64
 
 
 def test_metrics_that_are_no_numbers(tmp_path):

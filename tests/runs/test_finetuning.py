@@ -15,7 +15,7 @@ from electra_tf import cli
 from electra_tf.api import TextClassifier, load
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
-from electra_tf.folders.cards import task_facts
+from electra_tf.folders.cards import facts_of
 from electra_tf.folders.finetuning import OUTPUTS, FinetuningFolder
 from electra_tf.folders.pretraining import recommended
 from electra_tf.runs import finetuning
@@ -25,6 +25,7 @@ from electra_tf.runs.trainer import Trainer
 from electra_tf.tasks import Classification, glue, glue_task
 from tests import ROOT
 from tests.runs.common import config, moods, run, table
+from tests.runs.reachable import assert_no_config
 from tests.tasks import common
 from tests.tasks.common import sentiment
 
@@ -105,9 +106,12 @@ def test_a_finished_run_is_not_overwritten(finished, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def test_reading_writes_no_files(run_values, tmp_path):
+def test_a_prepared_run_holds_no_config(run_values, tmp_path):
     chosen = config(**run_values | {"output_dir": str(tmp_path / "new")})
-    finetuning.FinetuningRun(chosen, lambda line: None)
+    ready = finetuning.prepare(chosen, lambda line: None)
+    held = (ready.trainer.model, ready.start.tokenizer)
+    assert_no_config(ready, FinetuneConfig, *held)
+    # `prepare` does not write files.
     assert not (tmp_path / "new").exists()
 
 
@@ -290,7 +294,7 @@ def test_a_diverged_first_seed_is_not_exported(tmp_path, pretrained, monkeypatch
     assert results["seeds"][0]["scores"]["eval"]["spearman"] is None
     assert results["seeds"][1]["scores"]["eval"]["spearman"] is not None
     assert results["summary"]["eval"]["spearman"]["median"] is None
-    assert "median nan" in task_facts(FinetuningFolder(folder))
+    assert "median nan" in facts_of(folder / "model_card.md")
 
 
 @pytest.mark.slow

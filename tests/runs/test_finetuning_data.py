@@ -68,12 +68,12 @@ def test_the_hash_of_the_data_holds_all_that_rows_depend_on(tmp_path):
     assert all(len({*column}) == 5 for column in zip(*keys, strict=True))
 
 
-def test_rows_without_text_are_counted(tmp_path):
+def test_examples_without_text_are_counted(tmp_path):
     lines = ["good,a", "' ',b".replace("'", '"'), ",a", *["bad,b"] * 5]
     train = write(tmp_path / "train.csv", "text,label", *lines)
     _, said = read(task="classification", train=train, eval=train)
     for split in ("training", "eval"):
-        assert f"warning: 2 of 8 {split} rows have no text" in said
+        assert f"warning: 2 of 8 {split} examples have no text" in said
 
 
 def test_questions_none_of_which_can_be_trained(tmp_path):

@@ -116,16 +116,13 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
     stars, examples = {"neg": 3.0, "pos": 5.0}, common.sentiment(40)
     labeled = [dataclasses.replace(e, label=stars[e.label]) for e in examples]
     data = (tmp_path, pretrained, "regression", labeled, labeled[:20])
-    scores = []
-    for seed in (0, 1):
-        options = {"init": "random", "seed": seed, "overwrite": True}
-        report, _ = run_tables(*data, **options)
-        scores.append(report["summary"]["eval"]["mse"])
-    # In units of the labels, and better than the mean baseline.
-    first, second = (score["median"] for score in scores)
+    report, _ = run_tables(*data, init="random", seeds=2)
+    assert [seed["seed"] for seed in report["seeds"]] == [0, 1]
+    first, second = (x["scores"]["eval"]["mse"] for x in report["seeds"])
     assert first != second
+    # In units of the labels, and better than the mean baseline.
+    assert report["summary"]["eval"]["mse"]["baseline"] == pytest.approx(1.0)
     assert max(first, second) < 0.9
-    assert scores[0]["baseline"] == pytest.approx(1.0)
 
 
 def test_the_threshold_of_multilabel_is_tuned(tmp_path, pretrained):

@@ -278,3 +278,8 @@ def test_a_search_that_is_killed_anywhere_gives_the_same(
     assert trials(parts) == trials(whole)
     assert again["seeds"] == report["seeds"]
     assert_same_models(parts, whole)
+
+
+def test_a_fifth_of_little_data_is_too_little(values, tmp_path):
+    with pytest.raises(ValueError, match="too few for --search"):
+        run(values, tmp_path / "few", train_fraction=0.5, search=("epochs",))

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import re
 import signal
 from unittest import mock
@@ -6,6 +7,7 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.folders.finetuning import FinetuningFolder
@@ -13,6 +15,7 @@ from electra_tf.runs.trainer import Stopped, Trainer
 from electra_tf.tasks import Classification
 from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW, WarmupPolynomialDecay
+from electra_tf.training.checkpoints import named_variables
 from tests.tasks import common
 
 STEPS, SEED = 8, 4
@@ -90,6 +93,20 @@ def test_reset_restores_the_encoder_or_draws_a_new_one(trainer):
     assert not np.allclose(weights(drawn), first)
     drawn.reset(3)
     np.testing.assert_array_equal(weights(drawn), first)
+
+
+def test_early_stopping_of_keras_restores_the_best_epoch(trainer):
+    seen, scores = [], iter([70.0, 60.0])
+
+    def evaluate():
+        seen.append(weights(trainer))
+        return {"accuracy": next(scores)}
+
+    options = {"mode": "max", "patience": 1, "restore_best_weights": True}
+    stop = functools.partial(keras.callbacks.EarlyStopping, "val_accuracy", **options)
+    set_up(trainer, evaluate=evaluate, callbacks=[stop]).train(0)
+    assert len(seen) == 2
+    np.testing.assert_array_equal(weights(trainer), seen[0])
 
 
 @pytest.mark.parametrize(("log_steps", "step"), [(2, 2), (50, 3)])
@@ -184,6 +201,22 @@ def test_a_killed_run_repeats_its_epoch(trainer, undisturbed, tmp_path, killed_a
     assert seen == [3, 6, 8][finished:]
     np.testing.assert_array_equal(weights(trainer), undisturbed[0])
     assert logged(tmp_path) == undisturbed[1]
+
+
+def test_a_run_of_version_0_3_is_resumed(trainer, undisturbed, tmp_path, monkeypatch):
+    def with_counters(*arguments):
+        counters = {"watch/waited": tf.Variable(0), "watch/best": tf.Variable(0.5)}
+        return named_variables(*arguments) | counters
+
+    home, _ = watched(trainer, tmp_path, killed_at=5)
+    with monkeypatch.context() as patched:
+        patched.setattr("electra_tf.runs.trainer.named_variables", with_counters)
+        with pytest.raises(Killed):
+            trainer.train(SEED, home)
+    home, seen = watched(trainer, tmp_path)
+    trainer.train(SEED, home)
+    assert seen == [6, 8]
+    np.testing.assert_array_equal(weights(trainer), undisturbed[0])
 
 
 def test_a_signal_stops_within_a_step(trainer, undisturbed, tmp_path):
