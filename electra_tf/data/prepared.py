@@ -19,6 +19,12 @@ from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
+# Flags of the build, apart from casing, vocabulary and length.
+_OF_BUILD = (
+    *("data_dir", "corpus", "text_column", "blank_lines_separate"),
+    *("segmenting", "eval_fraction"),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
@@ -70,8 +76,7 @@ def built_data(
 def given_data(config: DataConfig, log: Log) -> PretrainingData:
     """Finds existing records; held-out files and vocabulary default to their folders'.
 
-    The casing of the config applies to records without a manifest; other flags of the
-    build have no effect.
+    The casing of the config applies to records without a manifest.
     """
     matches = pipeline.expand_files(config.records)
     train_files = pipeline.without_held_out(matches)
@@ -123,6 +128,10 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     for name, value in casing.items():
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
+    ignored = [n for n in _OF_BUILD if getattr(config, n) != getattr(DataConfig, n)]
+    if ignored:
+        names = ", ".join(f"--{name}" for name in ignored)
+        log(f"warning: no effect of {names}: --records are built already.")
     both = (*train_files, *eval_files)
     trained = {*map(paths.identity, train_files)}
     if shared := [path for path in eval_files if paths.identity(path) in trained]:

@@ -6,14 +6,16 @@ repeated, so a dict caches the ids of every string between two spaces.
 
 import array
 import functools
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
+_LINES_AT_ONCE = 1000
 _MAX_ENTRIES = 1 << 19
 _MAX_CHARACTERS = 50  # Longest cached string: Chinese lines have no spaces.
 # Control characters that BERT deletes and ``str.split`` treats as spaces.
@@ -63,26 +65,41 @@ class WordTable(dict[str, bytes]):
             )
         )
         self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._unfamiliar: set[str] = set()
 
     def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
         """Tokenizes lines lazily; yields the int32 ids of each line."""
-        for line in lines:
-            text = line if line.isprintable() else _NO_SPACES.sub("", line)
-            ids = b"".join(map(self.__getitem__, text.split()))
-            yield np.frombuffer(ids, np.int32)
+        lines = iter(lines)
+        while block := list(itertools.islice(lines, _LINES_AT_ONCE)):
+            rows = self._rows(block)
+            if chunks := sorted(self._unfamiliar):
+                self._unfamiliar.clear()
+                # A call of TensorFlow per string would be 100 times slower.
+                exact = (ids.tobytes() for ids in self._exact.encode(chunks))
+                self.update(zip(chunks, exact, strict=True))
+                rows = self._rows(block)
+                for chunk in chunks:
+                    if len(chunk) > _MAX_CHARACTERS:
+                        del self[chunk]
             if len(self) > _MAX_ENTRIES:
                 self.clear()
+            yield from rows
+
+    def _rows(self, lines: Sequence[str]) -> list[np.ndarray]:
+        texts = (s if s.isprintable() else _NO_SPACES.sub("", s) for s in lines)
+        rows = (b"".join(map(self.__getitem__, text.split())) for text in texts)
+        return [np.frombuffer(row, np.int32) for row in rows]
 
     def __missing__(self, chunk: str) -> bytes:
-        if _FAMILIAR.fullmatch(chunk):
-            text = chunk
-            if not (text.isascii() and text.isprintable()):
-                text = self._normalizer.normalize_str(text)
-            if self._lower_case:
-                text = text.lower()
-            ids = array.array("i", self._tokenizer.encode(text).ids).tobytes()
-        else:
-            ids = self._exact.encode([chunk])[0].tobytes()
+        if not _FAMILIAR.fullmatch(chunk):
+            self._unfamiliar.add(chunk)
+            return b""
+        text = chunk
+        if not (text.isascii() and text.isprintable()):
+            text = self._normalizer.normalize_str(text)
+        if self._lower_case:
+            text = text.lower()
+        ids = array.array("i", self._tokenizer.encode(text).ids).tobytes()
         if len(chunk) <= _MAX_CHARACTERS:
             self[chunk] = ids
         return ids
