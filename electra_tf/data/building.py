@@ -321,11 +321,9 @@ def prepare_vocabulary(
 
 @dataclasses.dataclass
 class _SampledLines:
-    """Iterates over the lines of the corpus, of a sample of documents if it is large.
+    """Iterates over the lines of the corpus, sampled by document if it is large."""
 
-    Not an iterator: training, which reads twice, would copy it to memory, all of it if
-    its size is unknown (TFDS).
-    """
+    # Training, which reads twice, would copy an iterator of any length to memory.
 
     sources: Sequence[corpora.Source]
 

@@ -19,13 +19,6 @@ from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
-# Flags of the build, apart from casing, vocabulary and length.
-_OF_BUILD = (
-    *("data_dir", "corpus", "text_column", "blank_lines_separate"),
-    *("segmenting", "eval_fraction"),
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
     """Vocabulary, record files and casing of a pretraining run.
@@ -128,10 +121,9 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     for name, value in casing.items():
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
-    ignored = [n for n in _OF_BUILD if getattr(config, n) != getattr(DataConfig, n)]
-    if ignored:
-        names = ", ".join(f"--{name}" for name in ignored)
-        log(f"warning: no effect of {names}: --records are built already.")
+    for name in ("data_dir", "corpus", "text_column", "segmenting", "eval_fraction"):
+        if getattr(config, name) != getattr(DataConfig, name):
+            log(f"warning: --{name} has no effect: --records are built already.")
     both = (*train_files, *eval_files)
     trained = {*map(paths.identity, train_files)}
     if shared := [path for path in eval_files if paths.identity(path) in trained]:

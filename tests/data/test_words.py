@@ -110,8 +110,8 @@ def test_unfamiliar_words_are_batched(monkeypatch):
     monkeypatch.setattr(
         WordPiece, "encode", lambda *given: calls.append(given) or encode(*given)
     )
-    lines = [f"\u2d30{chr(0x2D31 + n)} a\u1885" for n in range(50)]
-    assert len(list(WordTable(vocabulary_of("a")).encode(lines))) == 50
+    lines = [f"\u1885{chr(0x61 + n)} a\u1886" for n in range(20)]
+    assert len(list(WordTable(vocabulary_of("a")).encode(lines))) == 20
     assert len(calls) == 1
 
 
