@@ -26,12 +26,11 @@ _FAMILIAR = re.compile(
     "[\0-\u061c\u061e-\u07fc\u0900-\u09fc\u0a00-\u0a75\u0a80-\u0af9\u0b00-\u0b54"
     "\u0b80-\u0c03\u0c05-\u0c3b\u0c3d-\u0c76\u0c85-\u0cff\u0d01-\u0d3a\u0d3d-\u0d80"
     "\u0d82-\u0eb9\u0f00-\u166c\u1680-\u1733\u1780-\u180e\u1810-\u1884\u1887-\u1abe"
-    "\u1b00-\u1b4c\u1b50-\u1b7c\u1b80-\u1c88\u1c90-\u1df5\u1e00-\u2c2e\u2c30-\u2e42"
-    "\u2e80-\ua7bf\ua800-\ua82b\ua830-\ua8c4\ua900-\ua9bc\ua9be-\uabf9\uac00-\ud7ff"
-    "\ue000-\ufffd"
-    "\U00010000-\U0001056f\U00012000-\U00012ff0\U00013000-\U0001342f"
-    "\U00017000-\U0001ceff\U0001d000-\U0001dfff\U0001e900-\U0001e943"
-    "\U0001f000-\U0002b81f\U0002b920-\U0010ffff]*"
+    "\u1b00-\u1b4c\u1b50-\u1b7c\u1b80-\u1c88\u1c90-\u1df5\u1e00-\u2c2e\u2c30-\u2c5e"
+    "\u2c60-\u2e42\u2e80-\ua7bf\ua800-\ua82b\ua830-\ua8c4\ua900-\ua9bc\ua9be-\uabf9"
+    "\uac00-\ud7ff\ue000-\ufffd\U00010000-\U0001056f\U00012000-\U00012ff0"
+    "\U00013000-\U0001342f\U00017000-\U0001ceff\U0001d000-\U0001dfff"
+    "\U0001e900-\U0001e943\U0001f000-\U0002b81f\U0002b920-\U0010ffff]*"
 )
 
 
