@@ -29,7 +29,7 @@ _FAMILIAR = re.compile(
     "\u1b00-\u1b4c\u1b50-\u1b7c\u1b80-\u1c88\u1c90-\u1df5\u1e00-\u2c2e\u2c30-\u2c5e"
     "\u2c60-\u2e42\u2e80-\ua7bf\ua800-\ua82b\ua830-\ua8c4\ua900-\ua9bc\ua9be-\uabf9"
     "\uac00-\ud7ff\ue000-\ufffd\U00010000-\U0001056f\U00012000-\U00012ff0"
-    "\U00013000-\U0001342f\U00017000-\U0001ceff\U0001d000-\U0001dfff"
+    "\U00013000-\U0001342f\U00017000-\U0001ceff\U0001d000-\U0001deff"
     "\U0001e900-\U0001e943\U0001f000-\U0002b81f\U0002b920-\U0010ffff]*"
 )
 
