@@ -19,6 +19,7 @@ from electra_tf.data.building import build
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 
+
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
     """Vocabulary, record files and casing of a pretraining run.
