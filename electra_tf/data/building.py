@@ -308,7 +308,7 @@ def prepare_vocabulary(
                 return vocabulary
         specs = ", ".join(map(str, config.corpus))
         log(f"training a vocabulary of {size} tokens on {specs}")
-        tokens = train_vocabulary(_sampled_lines(sources), size, **casing)
+        tokens = train_vocabulary(_SampledLines(sources), size, **casing)
         vocabulary = Vocabulary(tuple(tokens))
         # This file first: without it, a vocabulary counts as the user's own.
         files.remove(path)
@@ -319,14 +319,22 @@ def prepare_vocabulary(
     return vocabulary
 
 
-def _sampled_lines(sources: Sequence[corpora.Source]) -> Iterator[str]:
-    """Yields the lines of the corpus, of a sample of documents if it is large."""
-    size = max(1, sum(source.size for source in sources))
-    # Sampling by hash of the text does not depend on the order of the files.
-    limit = min(1, _VOCABULARY_BYTES / size) * 2**64
-    for document in itertools.chain.from_iterable(s.documents() for s in sources):
-        # Samples a long document by line: it could be the whole corpus.
-        is_long = characters(document) > _LONG_DOCUMENT
-        for part in [[line] for line in document] if is_long else [document]:
-            if text_hash(part) < limit:
-                yield from part
+@dataclasses.dataclass
+class _SampledLines:
+    """Iterates over the lines of the corpus, sampled by document if it is large."""
+
+    # Training, which reads twice, would copy an iterator of any length to memory.
+
+    sources: Sequence[corpora.Source]
+
+    def __iter__(self) -> Iterator[str]:
+        size = max(1, sum(source.size for source in self.sources))
+        # Sampling by hash of the text makes every iteration equal.
+        limit = min(1, _VOCABULARY_BYTES / size) * 2**64
+        for source in self.sources:
+            for document in source.documents():
+                # Samples a long document by line: it could be the whole corpus.
+                is_long = characters(document) > _LONG_DOCUMENT
+                for part in [[line] for line in document] if is_long else [document]:
+                    if text_hash(part) < limit:
+                        yield from part

@@ -70,8 +70,7 @@ def built_data(
 def given_data(config: DataConfig, log: Log) -> PretrainingData:
     """Finds existing records; held-out files and vocabulary default to their folders'.
 
-    The casing of the config applies to records without a manifest; other flags of the
-    build have no effect.
+    The casing of the config applies to records without a manifest.
     """
     matches = pipeline.expand_files(config.records)
     train_files = pipeline.without_held_out(matches)
@@ -123,6 +122,9 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     for name, value in casing.items():
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
+    for name in ("data_dir", "corpus", "text_column", "segmenting", "eval_fraction"):
+        if getattr(config, name) != getattr(DataConfig, name):
+            log(f"warning: --{name} has no effect: --records are built already.")
     both = (*train_files, *eval_files)
     trained = {*map(paths.identity, train_files)}
     if shared := [path for path in eval_files if paths.identity(path) in trained]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from fsspec.spec import AbstractBufferedFile
 
-from electra_tf.data import tables
+from electra_tf.data import corpora, tables
 from electra_tf.data.corpora import open_corpus
 from electra_tf.errors import UserError
 from tests.data.common import packed, table
@@ -39,6 +39,17 @@ def test_blank_lines_separate_documents(write):
         path = write("a.txt", text)
         assert documents(path) == [["one", "two"], ["three"]]
         assert documents(path, blank_lines_separate=False) == [["one", "two", "three"]]
+
+
+def test_a_long_line_is_cut_at_spaces(write, monkeypatch):
+    line = "ab  c \u00e9\U0001f600 " * 9 + "\u4e2d" * 40
+    path = write("a.txt", f"x\n\ny\n{line}\nz\n\nv")
+    monkeypatch.setattr(corpora, "_LONG_LINE", 16)
+    first, (y, *parts, z), last = documents(path)
+    assert (first, y, z, last) == (["x"], "y", "z", ["v"])
+    assert max(map(len, parts)) <= 16
+    assert "".join(parts).replace(" ", "") == line.replace(" ", "")
+    assert parts[0] == "ab  c \u00e9\U0001f600 ab  c"
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])

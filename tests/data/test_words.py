@@ -80,16 +80,20 @@ def test_whole_tokens_are_split_and_cut_as_words():
     assert theirs[2:] == [[9], [1], [1]]
 
 
-def test_lines_are_kept_apart():
+def test_lines_are_kept_apart(monkeypatch):
     rng = random.Random(2)
-    lines = [" ".join(rng.choices(["ab", "abc", "", "x.y"], k=9)) for _ in range(50)]
+    some = ["ab", "abc", "", "x.y", "\u1885b"]
+    lines = [" ".join(rng.choices(some, k=9)) for _ in range(50)]
     lines += ["", "abc " * 500, ""]
-    compare(lines, (), True, True)
+    for count in (1, 7, 1000):
+        monkeypatch.setattr(words, "_LINES_AT_ONCE", count)
+        compare(lines, (), True, True)
     assert list(WordTable(vocabulary_of("")).encode([])) == []
 
 
 def test_a_full_table_forgets_and_goes_on(monkeypatch):
-    """After a line, the table has at most 16 entries of at most two characters."""
+    """After each line, the table has at most 16 entries of at most two characters."""
+    monkeypatch.setattr(words, "_LINES_AT_ONCE", 1)
     monkeypatch.setattr(words, "_MAX_ENTRIES", 16)
     monkeypatch.setattr(words, "_MAX_CHARACTERS", 2)
     rng = random.Random(3)
@@ -98,6 +102,17 @@ def test_a_full_table_forgets_and_goes_on(monkeypatch):
     # TensorFlow's tokenizer handles this letter, in a short and a long string.
     lines[200] = "a\u1885 abcd\u1885bcd a\u1885"
     compare(lines, (), True, True)
+
+
+def test_unfamiliar_words_are_batched(monkeypatch):
+    """A call of TensorFlow per word would take 100 times as long."""
+    calls, encode = [], WordPiece.encode
+    monkeypatch.setattr(
+        WordPiece, "encode", lambda *given: calls.append(given) or encode(*given)
+    )
+    lines = [f"\u1885{chr(0x61 + n)} a\u1886" for n in range(20)]
+    assert len(list(WordTable(vocabulary_of("a")).encode(lines))) == 20
+    assert len(calls) == 1
 
 
 def test_ordinary_text_loads_no_tensorflow():
