@@ -87,6 +87,8 @@ class InspectConfig(Group):
     )
     seed: int = field("Seed of samples.", 0, min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field("Tokens per mask.", 5, min=1, only_with="fill")
+    html: str | None = field("Also write this HTML page.")
+    overwrite: bool = field("Replace an existing file.", False)
     json: bool = field("Print one JSON object per text.", False)
 
 
