@@ -184,8 +184,7 @@ GONE = {
     "run_pretraining": {f"--{name}" for name in (*PretrainConfig.REMOVED, *IGNORED)},
     "records": {"--tfds_data_dir", "--num_processes"},
     "predict": {"--jsonl"},
-    "inspect": {"--temperature", "--vocab_file", "--lower_case", "--strip_accents"}
-    | {"--html", "--overwrite"},
+    "inspect": {"--temperature", "--vocab_file", "--lower_case", "--strip_accents"},
     "doctor": {"--flagfile"},
     "compare": {"--budget_flops", "--checkpoints", "--keep", "--overwrite"},
     "convert": {"--generator_num_heads"},

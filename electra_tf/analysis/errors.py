@@ -171,6 +171,8 @@ def read_marked(path: str, log: Log) -> list[Marked]:
             f"{path}: {skipped} of {len(blocks)} sentences are left out: an edit is "
             "outside their words."
         )
+    if not sentences:
+        raise UserError(f"{path} has no sentences: it must be M2.")
     return sentences
 
 

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import cli
+from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.commands import InspectConfig
 from electra_tf.data.masking import Masking, row_keys
@@ -81,6 +81,11 @@ class Inspector:
     def __init__(self, folder: str | Path, log: Log):
         self.folder = named(folder)
         self._log = log
+        if not self.folder.is_dir():
+            raise FileNotFoundError(
+                f"No model at {folder}: --model must be the folder of a finished "
+                "pretraining run or of an imported checkpoint."
+            )
         self.home = PretrainingFolder(self.folder)
         self.home.reject_fine_tuned(
             "give the pretraining run it started from, or use python -m electra_tf "
@@ -240,10 +245,16 @@ def _quoted(text: str) -> str:
 
 
 def main(config: InspectConfig, texts: Sequence[str], log: Log = cli.note) -> None:
-    """Prints the predictions; raises the errors of ``Inspector``."""
+    """Prints the predictions and writes the page; raises the errors of `Inspector`."""
+    files.check_new(config.html, overwrite=config.overwrite)
+    if config.html:
+        # Checks for the extra `analysis` before the predictions.
+        from electra_tf.analysis import render
     inspector = Inspector(config.model, log)
-    count = 0
-    for count, text in enumerate(texts or cli.lines_of(sys.stdin), 1):
+    if not texts and sys.stdin.isatty():
+        log("reading texts from standard input, one per line")
+    answers: list[Verdicts | Fills] = []
+    for text in texts or cli.lines_of(sys.stdin):
         if config.fill:
             answer = inspector.fill(text, top=config.top)
         elif config.corrupt:
@@ -251,14 +262,19 @@ def main(config: InspectConfig, texts: Sequence[str], log: Log = cli.note) -> No
             answer = inspector.corrupt(text, **options)
         else:
             answer = inspector.verdicts(text)
+        answers.append(answer)
         if config.json:
             cli.say(json.dumps(record(answer), ensure_ascii=False))
         else:
-            cli.say("\n" * (count > 1) + shown(answer))
-    if not count:
+            cli.say("\n" * (len(answers) > 1) + shown(answer))
+    if not answers:
         raise UserError("no text: give it as an argument or on standard input.")
     if not (config.json or config.fill or config.corrupt):
         cli.say(f"\n{LEGEND}")
+    if config.html:
+        about = config.model + (f", seed {config.seed}" if config.corrupt else "")
+        files.write_text(config.html, render.page((), about, answers))
+        log(f"wrote {config.html}")
 
 
 def shown(answer: Verdicts | Fills) -> str:

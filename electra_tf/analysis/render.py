@@ -1,4 +1,4 @@
-"""Renders the sections of a report as HTML and figures."""
+"""Renders the sections of a report and answers as HTML and figures."""
 
 import base64
 import dataclasses
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from electra_tf import cli
+from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.curves import PALETTE
 
 
@@ -59,8 +60,13 @@ class Section:
         return images
 
 
-def page(sections: Sequence[Section], about: str) -> str:
-    """Renders a self-contained HTML document; escapes all texts."""
+def page(
+    sections: Sequence[Section], about: str, answers: Sequence[Verdicts | Fills] = ()
+) -> str:
+    """Renders a self-contained HTML document; escapes all texts.
+
+    Tokens of ``answers`` are shaded by P(replaced), and underlined above 50 %.
+    """
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
@@ -69,7 +75,7 @@ def page(sections: Sequence[Section], about: str) -> str:
     )
     source = Path(__file__).with_name("page.html.j2").read_text("utf-8")
     page = environment.from_string(source)
-    return page.render(about=about, sections=sections)
+    return page.render(about=about, sections=sections, answers=answers)
 
 
 # Names in a table are plain text, not TeX.

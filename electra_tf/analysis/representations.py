@@ -4,6 +4,7 @@ Words are represented by their first pieces. Letters: L layers (including the in
 the first block), N words, D hidden size.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen
+from electra_tf.tasks.base import Ragged
 from electra_tf.tasks.tagging import word_rows
 
 _REPLACED_SHARE = 0.15
@@ -34,7 +36,10 @@ def read_words(
     """Returns states [L, N, D] and indices [N] of the words that have pieces."""
     longest = longest_row(inspector, encoder)
     rows = word_rows(sentences, inspector.tokenizer, longest)
-    states = frozen.states_of(encoder, rows, frozen.words, batch_size)
+    word = rows.notes["word"]
+    is_word = Ragged((word.values >= 0).astype(np.float32), word.splits)
+    rows = dataclasses.replace(rows, weights=is_word)
+    states = frozen.states_of(encoder, rows, frozen.words, batch_size, slice(None))
     starts = np.cumsum([0, *map(len, sentences)])[rows.example]
     words = zip(rows.notes["word"], starts, strict=True)
     return states, np.concatenate([word[word >= 0] + start for word, start in words])

@@ -104,10 +104,11 @@ def _records_of(inspector: Inspector) -> PretrainingData | None:
     flags = inspector.flags
     data = {name: flags[name] for name in fields.hints(DataConfig) if name in flags}
     folder = flags.get("data_dir") or str(inspector.folder / DATA)
-    if not data.get("records"):
-        if not Path(folder).is_dir():
+    data["records"] = data.get("records") or [folder]
+    for place in (*data["records"], *data.get("eval_records", ())):
+        # An analysis does not wait for a remote system.
+        if paths.is_remote(place) or not (paths.exists(place) or paths.matching(place)):
             return None
-        data["records"] = [folder]
     # A relative path may lead to the records of another run.
     data["vocab_file"] = str(inspector.folder / VOCABULARY)
     try:

@@ -85,7 +85,7 @@ def run_jobs(
                 for process in ended:
                     job = running.pop(process)
                     if not stop.requested:
-                        _note_death(job, process.returncode, store)
+                        waiting[:0] = _rest(job, process.returncode, store)
                 show_results()
                 if ended:
                     after_job()
@@ -122,14 +122,17 @@ def _start(job: Job, store: Store, workers: int) -> subprocess.Popen:
     return process
 
 
-def _note_death(job: Job, code: int, store: Store) -> None:
-    """Adds the failure of the part in which a process died, if any."""
+def _rest(job: Job, code: int, store: Store) -> list[Job]:
+    """Returns a job for the parts after the one in which a process died, if any."""
     rows = {key(row): row for row in store.refresh()}
     parts = [part for part in job["parts"] if key(part) not in rows]
     run = ("pretrain", job["system"], job["seed"], None)
-    if parts and "failure" not in rows.get(run, {}) and code != cli.STOPPED:
-        failure = f"the process ended with code {code}; see {LOG}"
-        store.add({**identity(parts[0]), "failure": failure})
+    if not parts or "failure" in rows.get(run, {}) or code == cli.STOPPED:
+        return []
+    failure = f"the process ended with code {code}; see {LOG}"
+    store.add({**identity(parts[0]), "failure": failure})
+    rest = [] if parts[0]["kind"] == "pretrain" else parts[1:]
+    return [{**job, "parts": rest}] if rest else []
 
 
 def _environment(workers: int) -> dict[str, str]:

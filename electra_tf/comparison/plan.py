@@ -241,6 +241,12 @@ def make(config: CompareConfig, log: Log) -> Plan:
     # so check the budget with its configured size.
     files.check_checkpoint_path(config.output_dir)
     described, tasks = systems(config), probes(config)
+    if (config.seed + config.seeds) * config.probe_seeds - 1 > fields.MAX_SEED:
+        raise UserError(
+            f"--seed={config.seed} is too large for --seeds={config.seeds} and "
+            f"--probe_seeds={config.probe_seeds}: fine-tuning seeds exceed "
+            f"{fields.MAX_SEED:,}."
+        )
     described = {
         # With the sizes and the recipe of --init_from, as in a run.
         name: warm_start.completed(system, log)

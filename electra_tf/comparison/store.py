@@ -132,6 +132,8 @@ def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     # Compare the old names only: flags added since then count as unchanged.
     for config in (PretrainConfig, FinetuneConfig, ScoreConfig):
         now = {**config.REMOVED, **now}
+    # `unknown_tags` decided whether a run stopped, not its scores.
+    was = {name: old for name, old in was.items() if name != "unknown_tags"}
     return [
         f"{name} was {old}, now {now.get(name, _ABSENT)}"
         for name, old in sorted(was.items())

@@ -84,7 +84,7 @@ def require(condition: bool, message: str) -> None:
 
 
 # Flags of files and folders that must be local.
-_LOCAL = ("model_dir", "data_dir", "output_dir", "output", "report", "to")
+_LOCAL = ("model_dir", "data_dir", "output_dir", "output", "report", "html", "to")
 
 
 class Group:

@@ -423,9 +423,10 @@ def finish(run: Run) -> None:
     if run.held_out is not None:
         tokens = [cli.visible(token) for token in run.data.vocabulary.tokens]
         sample = text_sample(run.model, tokens, run.held_out)
-        files.write_text(folder.path / layout.SAMPLES, sample)
-        run.log("held-out text with predictions (all of it in samples.txt):\n")
-        run.log("\n".join(sample.splitlines()[:14]))
+        if sample:
+            files.write_text(folder.path / layout.SAMPLES, sample)
+            run.log("held-out text with predictions (all of it in samples.txt):\n")
+            run.log("\n".join(sample.splitlines()[:14]))
     run.log(
         f"\n{folder.path} holds {', '.join(folder.outputs())}. Next:\n"
         "  python -m electra_tf finetune --flagfile=configs/tasks/tiny.cfg "

@@ -161,7 +161,7 @@ def test_bad_settings_are_refused(inspector):
 
 
 def test_what_a_folder_lacks_is_said(tmp_path):
-    with pytest.raises(FileNotFoundError, match="No vocabulary at"):
+    with pytest.raises(FileNotFoundError, match="No model at"):
         Inspector(tmp_path / "nothing", pytest.fail)
     folder = tiny_run.save(tmp_path, tokens=TOKENS[:-1])
     with pytest.raises(ValueError, match=f"{len(TOKENS)} tokens but the vocabulary"):

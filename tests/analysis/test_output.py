@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf import cli
 from electra_tf.__main__ import main as command
-from electra_tf.analysis import Fills, Verdicts, inspector
+from electra_tf.analysis import Fills, Verdicts, inspector, render
 
 CHOICES = (("<i>", 0.5), ("\u6f22", 0.25))
 FILLS = Fills("x [MASK]", ("[CLS]", "x", "[MASK]", "[SEP]"), "[MASK]", (CHOICES,))
@@ -95,12 +95,36 @@ def test_json_lines(folder, capsys):
     assert len(found["fills"]) == 1
 
 
-def test_texts_from_standard_input(folder, capsys, monkeypatch):
+def test_page_is_escaped_and_marks_outcomes_without_colour():
+    words = ("[CLS]", "a", "<ten>", "##b")
+    before = ("[CLS]", "a", "two", "##b")
+    verdicts = Verdicts("a <b>", words, (0.0, 0.7, 0.8, 0.1), before, (True,) * 4)
+    source = render.page((), "of <runs>", [verdicts, FILLS])
+    document = Document(source)
+    text = "".join(document.text)
+    for shown in ("of <runs>", "a <b>", "<i>", "\u6f22", "50.00 %", "two <ten>b"):
+        assert shown in text
+    assert not re.search(r"<i>|<ten>|https?:|url\(|<script|<link|<img", source)
+    titles = [value for _, name, value in document.attributes if name == "title"]
+    assert "<ten>: 80.0 % replaced" in titles
+    assert source.count('<span class="called"') == 2
+    assert "\x1b" not in render.page((), "", [Verdicts(HOSTILE, (HOSTILE,), (0.1,))])
+
+
+def test_texts_from_standard_input_and_a_page(folder, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdin", io.StringIO("a good book\n\nbad\r\n"))
-    assert command(["inspect", f"--model={folder}"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("P(replaced) %") == 2
-    assert shown.count(inspector.LEGEND) == 1
+    target = tmp_path / "out.html"
+    inspected = ["inspect", f"--model={folder}", f"--html={target}"]
+    assert command(inspected) == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("P(replaced) %") == 2
+    assert shown.out.count(inspector.LEGEND) == 1
+    assert f"wrote {target}" in shown.err
+    Document(target.read_text())
+    with pytest.raises(SystemExit, match="--overwrite"):
+        command([*inspected, "bad"])
+    assert command([*inspected, "--overwrite", "x"]) == 0
+    assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.parametrize(

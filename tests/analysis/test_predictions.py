@@ -98,6 +98,9 @@ def test_a_run_has_its_own_text(tmp_path):
     vocabulary = Vocabulary(tuple(TOKENS[:-1]))
     save_manifest(tmp_path / "c", vocabulary, [shard], max_seq_length=8)
     assert "a small sample" in own_text(records="c")[0].about
+    # Remote records are not read.
+    saved = tiny_run.save(folder, records=["ftp://localhost:9/records"])
+    assert "a small sample" in read_text(Inspector(saved, pytest.fail), (), 10).about
 
 
 def test_text_that_is_none(inspector, tmp_path):

@@ -87,7 +87,7 @@ def test_failures_stop_nothing(worker, tmp_path):
     assert "ended with code 247" in failures["crash_in_probe", "a"]
     assert len(failures) == 3
     done = [row["system"] for row in store.rows("probe")]
-    assert done == [*["diverges"] * 2, *["fine"] * 2]
+    assert done == ["crash_in_probe", *["diverges"] * 2, *["fine"] * 2]
     assert sum("a nan (eval accuracy)" in line for line in lines) == 1
     assert any("FAILED: ValueError: no" in line for line in lines)
 

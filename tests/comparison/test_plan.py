@@ -244,3 +244,9 @@ def test_settings_of_the_untrained_encoder_are_those_of_its_system(store, monkey
     assert found["probes"]["cola"]["probe_seeds"] == 3
     seeds = dataclasses.replace(make(store).config, seeds=9, seed=4)
     assert dataclasses.replace(make(store), config=seeds).settings() == found
+
+
+def test_too_large_seeds_are_refused_before_any_text_is_read(tmp_path):
+    given = config(seed=2**31 // 2, probe_seeds=3, output_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="is too large for --seeds"):
+        plan.make(given, pytest.fail)
