@@ -20,8 +20,11 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
 from electra_tf.tasks.heads import TaskModel, Tensors
 
-# Fields of a training run, which task.json lacks.
-_UNSAVED = ("name", "source", "epochs", "eval_splits", "test_splits")
+# Fields of a training run. A folder's task.json has the length that was used.
+_UNSAVED = (
+    *("name", "source", "max_seq_length", "epochs"),
+    *("eval_splits", "test_splits"),
+)
 Scores = dict[str, float]
 Examples = Sequence[Any]
 
