@@ -208,7 +208,10 @@ class Task:
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes examples; raises ValueError if a label is unknown."""
+        """Tokenizes examples to rows of at most ``max_seq_length`` tokens.
+
+        Raises ValueError if a label is unknown or the length is too short.
+        """
         raise NotImplementedError
 
     def head(self, encoder: TextEncoder) -> keras.layers.Layer:
@@ -224,7 +227,10 @@ class Task:
         return TaskModel(encoder, self.head(encoder), name=self.name.replace("-", "_"))
 
     def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
-        """Converts model outputs, one array or dictionary per row, to predictions."""
+        """Converts outputs, one array or dictionary per row, to one answer per example.
+
+        Arrays with a value per token may include padding.
+        """
         raise NotImplementedError
 
     def score(self, answers: Any, examples: Examples) -> Scores:
