@@ -20,8 +20,11 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.tasks import metrics
 from electra_tf.tasks.heads import TaskModel, Tensors
 
-# Fields of a training run, which task.json lacks.
-_UNSAVED = ("name", "source", "epochs", "eval_splits", "test_splits")
+# Fields of a training run. A folder's task.json has the length that was used.
+_UNSAVED = (
+    *("name", "source", "max_seq_length", "epochs"),
+    *("eval_splits", "test_splits"),
+)
 Scores = dict[str, float]
 Examples = Sequence[Any]
 
@@ -205,7 +208,10 @@ class Task:
         *,
         training: bool = False,
     ) -> Rows:
-        """Tokenizes examples; raises ValueError if a label is unknown."""
+        """Tokenizes examples to rows of at most ``max_seq_length`` tokens.
+
+        Raises ValueError if a label is unknown or the length is too short.
+        """
         raise NotImplementedError
 
     def head(self, encoder: TextEncoder) -> keras.layers.Layer:
@@ -221,7 +227,10 @@ class Task:
         return TaskModel(encoder, self.head(encoder), name=self.name.replace("-", "_"))
 
     def decode(self, outputs: Sequence[Any], rows: Rows, examples: Examples) -> Any:
-        """Converts model outputs, one array or dictionary per row, to predictions."""
+        """Converts outputs, one array or dictionary per row, to one answer per example.
+
+        Arrays with a value per token may include padding.
+        """
         raise NotImplementedError
 
     def score(self, answers: Any, examples: Examples) -> Scores:

@@ -108,7 +108,10 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns logits, float32 [B, C], from ``hidden`` [B, S or 1, D] or a list."""
+        """Returns logits, float32 [B, C], from ``hidden`` [B, S or 1, D] or a list.
+
+        Training with dropout needs ``seed``, int32 [2]. Mean pooling needs input_mask.
+        """
         return self._logits(self._pool(hidden, inputs), training, seed)
 
     def _logits(self, vectors: tf.Tensor, training: bool, seed: Any) -> tf.Tensor:

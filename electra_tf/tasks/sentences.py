@@ -118,6 +118,11 @@ class SentenceSource:
                 if not labeled:
                     continue
                 tags.append(_cell(cells, tag, "tag", where))
+                if not conllu and " " in tags[-1].strip():
+                    raise UserError(
+                        f"{where}: {tags[-1][:40]!r} is not one tag: give one word per "
+                        "line, or whole sentences as JSON Lines."
+                    )
                 if (tag - word) % len(cells) == 0:
                     raise UserError(
                         f"{where}: the word {tags[-1]!r} is its own tag: the line has "

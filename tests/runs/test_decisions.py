@@ -32,7 +32,9 @@ def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
     said = "\n".join(said)
     assert "12 training examples are held out for the threshold" in said
     assert "fill --max_seq_length=10" in said
-    threshold = FinetuningFolder(tmp_path / "run").about()["threshold"]
+    about = FinetuningFolder(tmp_path / "run").about()
+    assert about["max_seq_length"] == 10
+    threshold = about["threshold"]
     assert f"threshold {threshold:g}" in said
     (answer,) = Predictor(str(tmp_path / "run"))([{"text": "the movie is good"}])
     given = [n for n, p in answer["probabilities"].items() if p >= threshold]

@@ -128,6 +128,9 @@ def test_bad_files_are_named(tmp_path):
         source(path, word="FORM")("train")
     with pytest.raises(ValueError, match=r"x.csv: .*one word per line in \.conll"):
         source("x.csv")("train")
+    path = write(tmp_path, "x.tsv", "words\ttags\na b\tO O\n")
+    with pytest.raises(ValueError, match=r"line 2: 'O O' is not one tag.*JSON Lines"):
+        source(path)("train")
     path = write(tmp_path, "x.jsonl", '{"words": ["a", "b"], "tags": ["O"]}')
     with pytest.raises(ValueError, match="2 words but 1 tags"):
         source(path, word="words", tag="tags")("train")
