@@ -43,20 +43,23 @@ AnyPath = str | os.PathLike
 
 
 @contextlib.contextmanager
-def replacing(path: AnyPath) -> Iterator[Path]:
+def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
     """Yields a temporary path that atomically replaces `path` after the block.
 
     The block may create a file or a folder; a folder replaces an existing folder. A
     process killed between the two renames leaves no folder: the next write beside it
     restores the old folder. The temporary name keeps the suffix, from which Keras and
-    matplotlib infer the format. If the block raises, `path` is unchanged. Raises
-    OSError, which names `path`, if writing fails.
+    matplotlib infer the format. If the block raises, `path` is unchanged. ``size`` is
+    the minimum free space in bytes, without which HDF5 may crash. Raises OSError, which
+    names `path`, if writing fails.
     """
     path = Path(path)
     part = path.with_name(f".{path.stem}{_PART}{os.getpid()}-{_host()}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean(path.parent)
+        if shutil.disk_usage(path.parent).free < size:
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
         # A killed process may have had the same id, as in another container.
         remove(part)
         yield part

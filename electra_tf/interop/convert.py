@@ -57,7 +57,10 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     if model.not_taken:
         log(f"  not taken: {_listed(model.not_taken)}")
-    with files.replacing(folder) as part:
+    # Every format holds at least one encoder.
+    weights = sum(array.size for array in model.main.encoder.values())
+    size = (2 if model.float16 else 4) * weights
+    with files.replacing(folder, size=size) as part:
         part.mkdir()
         notes = target.write(part, model)
     for note in notes:
