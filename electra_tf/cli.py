@@ -78,6 +78,10 @@ class Command(NamedTuple):
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code."""
     logging.set_verbosity(logging.WARNING)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # None if the shell closed it, as by <&-.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Other encodings of the locale cannot represent every token.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -243,7 +243,13 @@ def learning_rate(subject: Subject) -> Iterator[Finding]:
     """Checks the learning rate for the model size, and the warm-up."""
     config = subject.config
     # Flags of imports describe the encoder only.
-    if config is None or "learning_rate" not in subject.flags:
+    if "learning_rate" not in subject.flags:
+        return
+    if config is None:
+        yield _warning(
+            "not checked: this version refuses flags of the run",
+            "Check it with the version that trained the model.",
+        )
         return
     messages, optimizer = validation.warnings(config), config.optimizer
     rate, warmup = optimizer.learning_rate, optimizer.warmup_steps

@@ -34,7 +34,7 @@ _NAME = re.compile(
 )
 # Messages of a full disk, for libraries that do not raise OSError.
 _FULL = ("No space left on device", "Disk quota exceeded")
-_LOCK = ".lock"
+_LOCK, _OWNER = ".lock", ".lock.owner"
 # Errors that mean locking is unavailable (read-only folder, no lock support).
 _DENIED = (errno.EACCES, errno.EPERM)
 _NO_LOCK = (*_DENIED, errno.EROFS, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
@@ -318,7 +318,7 @@ def remove(path: AnyPath) -> None:
 def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator[None]:
     """Creates a folder and holds its lock, which is reentrant.
 
-    If another process holds it, logs so and waits if there is a ``log``, else raises
+    If another process holds it, waits and logs its name with ``log``, else raises
     UserError. The system releases the lock of a killed process.
     """
     folder = Path(folder)
@@ -326,8 +326,9 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
     # Other users of a shared folder need the file, too.
     path = folder.resolve() / _LOCK
     lock = filelock.FileLock(path, mode=0o666, is_singleton=True)
+    owner = folder / _OWNER
     try:
-        _acquire(lock, folder, log)
+        _acquire(lock, owner, log)
     except (OSError, NotImplementedError) as error:
         code = getattr(error, "errno", errno.ENOSYS)
         # In a writable folder, the file is another user's.
@@ -336,16 +337,22 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
         yield
         return
     try:
+        # Overwrites the stale name that a killed process leaves.
+        with contextlib.suppress(OSError):
+            owner.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         yield
     finally:
+        if lock.lock_counter == 1:
+            owner.unlink(missing_ok=True)
         lock.release()
 
 
-def _acquire(lock: filelock.FileLock, folder: Path, log: Callable | None) -> None:
+def _acquire(lock: filelock.FileLock, owner: Path, log: Callable | None) -> None:
     try:
         lock.acquire(0)
     except filelock.Timeout as error:
-        message = f"another process is working in {folder}"
+        who = owner.read_text("utf-8") if owner.exists() else "another process"
+        message = f"{who} is working in {owner.parent}"
         if log is None:
             raise UserError(f"{message}: wait, or name another folder.") from error
         log(f"{message}; waiting for it")

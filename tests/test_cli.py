@@ -122,6 +122,13 @@ def test_standard_streams_are_utf_8_in_every_locale(encoding, monkeypatch):
     assert sys.stdout.buffer.getvalue().startswith("日".encode())
 
 
+def test_closed_standard_streams_are_empty(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert cli.run(SMALL, ["--help"]) == 0
+    assert list(cli.lines_of(sys.stdin)) == []
+
+
 def test_flagfiles_nest_and_later_flags_win(tmp_path):
     inner, outer = tmp_path / "inner.cfg", tmp_path / "outer.cfg"
     inner.write_text("# a comment\n--count=7\n--words=x\n")

@@ -218,7 +218,9 @@ def test_the_lock_of_another_user_is_not_ignored(tmp_path, monkeypatch, writable
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_second_owner_waits_for_the_first_or_is_told(tmp_path, lock_holder, killed):
+def test_a_second_owner_waits_for_the_first_or_is_told_who_it_is(
+    tmp_path, lock_holder, killed
+):
     process, release = lock_holder
     said = []
 
@@ -226,10 +228,11 @@ def test_a_second_owner_waits_for_the_first_or_is_told(tmp_path, lock_holder, ki
         said.append(text)
         process.kill() if killed else release.set()
 
-    with pytest.raises(ValueError, match="another process is working in"):
+    with pytest.raises(ValueError, match=f"process {process.pid} on .* is working in"):
         files.owned(tmp_path).__enter__()
     began = time.monotonic()
     with files.owned(tmp_path, log):
-        pass
+        assert str(os.getpid()) in (tmp_path / ".lock.owner").read_text()
     assert len(said) == 1
+    assert f"process {process.pid} on" in said[0]
     assert time.monotonic() - began < 30

@@ -55,7 +55,9 @@ class EvaluateConfig(Group):
     model: str | None = field(
         "Folder of a finished fine-tuning run, or its model.keras.", required=True
     )
-    input: str | None = field("As --eval of fine-tuning.", required=True)
+    input: str | None = field(
+        "As --eval of fine-tuning: table, .conll(u), SQuAD or GLUE.", required=True
+    )
     text: tuple[str, ...] = list_field(
         "Columns with the texts; default, also below: those of the run."
     )
@@ -83,7 +85,10 @@ class InspectConfig(Group):
     corrupt: bool = field("The generator replaces tokens first.", False)
     fill: bool = field("Fill [MASK] with the generator.", False, only_with="!corrupt")
     mask_rate: float | None = field(
-        "Default: pretraining's last.", above=0, max=1, only_with="corrupt"
+        "Mask rate; default: pretraining's last.",
+        above=0,
+        max=1,
+        only_with="corrupt",
     )
     seed: int = field("Seed of samples.", 0, min=0, max=MAX_SEED, only_with="corrupt")
     top: int = field("Tokens per mask.", 5, min=1, only_with="fill")
@@ -248,7 +253,11 @@ class ConvertConfig(Group):
         "client authenticates (HF_TOKEN, hf auth login).",
         only_with="format=hugging_face",
     )
-    private: bool = field("Refuse a public repository.", False, only_with="push_to_hub")
+    private: bool = field(
+        "Create a private repository; refuse a public one.",
+        False,
+        only_with="push_to_hub",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

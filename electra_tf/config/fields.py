@@ -153,8 +153,8 @@ def check_dependencies(config: Any) -> None:
             if holds and is_excluded:
                 raise UserError(f"{shown} cannot be used with --{other}={given}.")
             if not holds and not is_excluded:
-                needed = rule.replace("|", " or ")
-                raise UserError(f"{shown} needs --{needed}, and --{other} is {given}.")
+                needed, now = rule.replace("|", " or "), f", and --{other} is {given}"
+                raise UserError(f"{shown} needs --{needed}{now if equals else ''}.")
 
 
 def flag_name(leaf: dataclasses.Field) -> str:

@@ -137,13 +137,19 @@ class PretrainingFolder:
     ) -> bool:
         """Returns True if the folder has settings; errors as in ``check_same``."""
         flags = self.flags
-        # Older versions drew other random numbers for several parts of a batch.
+        # A run with several parts of a batch drew other random numbers.
         has_parts = flags.get("distribution", "none") != "none"
         has_parts |= flags.get("gradient_accumulation_steps", 1) != 1
+        if has_parts and "random_keys" not in self.settings:
+            raise UserError(
+                f"{self.path / CONFIG} is of an older version, which drew other random "
+                "numbers on several devices or micro-batches. Resume it with that "
+                "version, or start a new run from its weights with --init_from."
+            )
         return check_same(
             self.path,
             settings,
-            may_differ if has_parts else (*may_differ, "random_keys"),
+            (*may_differ, "random_keys"),
             has_checkpoint=self.has_checkpoint(),
             removed=PretrainConfig.REMOVED,
         )

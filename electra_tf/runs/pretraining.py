@@ -174,7 +174,7 @@ def prepare(
             # Initial weights may not fit, so they are loaded before the deletion.
             warm_start.initialize(config, model, data, log)
             if writes:
-                kept = {layout.DATA} if builds_records else {}
+                kept = [layout.DATA] if builds_records else []
                 folder.delete({*layout.OUTPUTS}.difference(kept))
         else:
             folder.check_settings(settings, may_differ)

@@ -165,6 +165,8 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     flags = [n for n in names if n in there and there[n] != here[n]]
     differences = [f"{n} is {there[n]} there and {here[n]} here" for n in flags]
     remedies = [_remedy(name, there[name]) for name in flags]
+    if "sharing" in flags:
+        remedies.append("(or start from a folder with its encoder.keras alone)")
     if theirs := folder.vocabulary():
         folder.check_hash(theirs)
         if ours and theirs.sha256 != ours.sha256:

@@ -24,8 +24,10 @@ def assert_sizes(name, config, model):
     """Compares the discriminator with its head, and both networks with one table."""
     assert config.data.vocab_size == VOCAB
     found = tiny.count(model.detector().trainable_variables)
-    assert found == COUNTS["discriminator"][SIZES.index(name)]
-    assert tiny.count(model.trainable_variables) == COUNTS["joint"][SIZES.index(name)]
+    assert found == COUNTS["unigram"][SIZES.index(name)]
+    assert (
+        tiny.count(model.trainable_variables) == COUNTS["masked_lm"][SIZES.index(name)]
+    )
 
 
 @pytest.mark.parametrize(

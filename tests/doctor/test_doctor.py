@@ -189,6 +189,7 @@ def test_weights_that_were_never_trained(subject, tmp_path):
         ({"learning_rate": 5e-4, "hidden_size": 768}, "PROBLEM", "(ELECTRA-Small's)"),
         ({"warmup_steps": 2000000}, "WARNING", "never peaks"),
         ({"warmup_steps": 0}, "WARNING", "three to six times"),
+        ({"mask_select": "spans"}, "WARNING", "not checked"),
     ],
 )
 def test_flags_with_traps(subject, flags, level, text):

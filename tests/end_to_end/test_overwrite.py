@@ -78,6 +78,7 @@ def test_only_records_go_before_weights_are_read(text, model_dir):
     # The folder is given back.
     with files.owned(model_dir):
         pass
+    assert not (model_dir / ".lock.owner").exists()
 
 
 def test_overwriting_starts_anew(text, model_dir):

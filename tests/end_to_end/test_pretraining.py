@@ -117,6 +117,6 @@ def test_dry_run_builds_prints_and_writes_no_run(text, whole, tmp_path):
     # A dry run also works before records and vocabulary exist.
     apart = (f"--data_dir={tmp_path / 'data'}", "--vocab_file=", "--vocab_size=77")
     output = run_here(text, tmp_path, "--dry_run", *apart)
-    assert "would build records of" in output
+    assert "would train a vocabulary of 77 tokens and build records of" in output
     assert "77 tokens in the vocabulary" in output
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,5 @@
 import dataclasses
+import socket
 from typing import ClassVar
 
 import keras
@@ -77,7 +78,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(
     other, _ = lock_holder
     leftover = tmp_path / f".encoder.part-{other.pid}.keras"
     leftover.write_bytes(b"half a model")
-    who = "another process is working in"
+    who = f"process {other.pid} on {socket.gethostname()} is working in"
     with pytest.raises(ValueError, match=who) as caught:
         run(text, tmp_path)
     assert str(tmp_path) in str(caught.value)
@@ -95,6 +96,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(
     flags = (f"--data_dir={tmp_path}", "--num_train_steps=2")
     assert run(text, tmp_path, *flags)[0] == cli.OK
     assert not leftover.exists()
+    assert not (tmp_path / ".lock.owner").exists()
 
 
 @pytest.mark.parametrize("name", ["train-0.tfrecord", "eval-0.tfrecord"])
