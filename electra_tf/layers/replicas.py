@@ -79,11 +79,18 @@ class DistributedFit:
             if self._distribute_strategy is None or self._compile_loss is None:
                 return
             if data_batch is None:
-                # Not a real batch, which a generator yields only once.
-                data_batch = keras.tree.map_structure(
-                    lambda x: tf.zeros([n or 2 for n in x.shape], x.dtype),
-                    iterator.data_adapter.get_tf_dataset().element_spec,
-                )
+                dataset = iterator.data_adapter.get_tf_dataset()
+                if isinstance(dataset, tf.distribute.DistributedDataset):
+                    local = self.distribute_strategy.experimental_local_results
+                    data_batch = keras.tree.map_structure(
+                        lambda value: local(value)[0], next(iter(dataset))
+                    )
+                else:
+                    # Not a real batch, which a generator yields only once.
+                    data_batch = keras.tree.map_structure(
+                        lambda x: tf.zeros([n or 2 for n in x.shape], x.dtype),
+                        dataset.element_spec,
+                    )
             self._symbolic_build(data_batch=data_batch)
 
     def metric_logs(self) -> dict[str, tf.Tensor]:

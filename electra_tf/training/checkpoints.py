@@ -86,6 +86,10 @@ class CheckpointStore:
                 f"{reason(error)}. Checkpoints still there: {kept}. Free space, then "
                 "start the same command again to resume."
             ) from error
+        if self._writes_here:
+            # For ``tf.train.latest_checkpoint``; before the deletion, to name no gap.
+            state = f'model_checkpoint_path: "{_PREFIX}-{step}"\n'
+            files.write_text(self.directory / "checkpoint", state)
         if self._writes_here and self._keep is not None:
             # Later ones are damaged, since training resumed before them.
             until_now = [each for each in self.steps() if each <= step]
@@ -264,12 +268,20 @@ def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Removes the files of killed saves, and TensorFlow's list of older versions."""
+    """Removes the files of killed saves, which do not count as damaged checkpoints."""
+    for part in directory.glob(f"{_PREFIX}-*_temp"):
+        # Up to version 0.3, the index was written in place while this folder existed.
+        prefix = str(part).removesuffix("_temp")
+        try:
+            _newest_intact([prefix], note)
+        except OSError:
+            files.remove(f"{prefix}.index")
+        files.remove(part)
     steps = checkpoints_in(directory)
     for path in directory.iterdir():
         data = re.match(rf"{_PREFIX}-(\d+)\.data-", path.name)
         has_no_index = data is not None and int(data[1]) not in steps
-        if has_no_index or path.name.startswith(_PART) or path.name == "checkpoint":
+        if has_no_index or path.name.startswith(_PART):
             files.remove(path)
 
 

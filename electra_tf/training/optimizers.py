@@ -310,7 +310,15 @@ class AdamW(keras.optimizers.Optimizer):
 def _by_path(multipliers: Mapping[str, float] | Sequence | None) -> dict[str, float]:
     if multipliers is None or isinstance(multipliers, Mapping):
         return dict(multipliers or {})
-    return {_path(v): factor for variables, factor in multipliers for v in variables}
+    factors = {}
+    for variables, factor in multipliers:
+        for path in map(_path, variables):
+            if factors.setdefault(path, factor) != factor:
+                raise UserError(
+                    f"{path} is given the learning-rate multipliers {factors[path]} "
+                    f"and {factor}; list it once."
+                )
+    return factors
 
 
 def _path(variable: keras.Variable | tf.Variable) -> str:

@@ -102,7 +102,8 @@ def test_old_checkpoints_are_deleted(folder):
     assert store.steps() == [4, 5]
     store.save(5)
     assert store.steps() == [5]
-    assert len(list(folder.iterdir())) == 2
+    assert tf.train.latest_checkpoint(folder) == str(folder / "ckpt-5")
+    assert len(list(folder.iterdir())) == 3
 
 
 def test_all_damaged_is_an_error_that_names_them(folder):
@@ -147,12 +148,19 @@ def test_leftovers_of_a_killed_save_are_removed(folder):
     (folder / ".saving-x" / "ckpt-4.index").write_bytes(b"x")
     # Killed between its data and its index.
     (folder / "ckpt-5.data-00000-of-00001").write_bytes(b"x")
-    # Of an older version.
-    (folder / "checkpoint").write_bytes(b"x")
-    store, _, _ = reopen(folder)
+    # Of version 0.3: killed at the very end, in its data, and in its index.
+    for step in (3, 4, 6):
+        (folder / f"ckpt-{step}_temp").mkdir()
+    (folder / "ckpt-4.data-00000-of-00001").write_bytes(b"x")
+    (folder / "ckpt-6.index").write_bytes(b"x")
+    (folder / "checkpoint").write_bytes(b"\xff{")
+    store, _, messages = reopen(folder)
     assert store.restore_latest() == 3
+    assert messages == []
     names = {path.name.split(".")[0] for path in folder.iterdir()}
-    assert names == {"ckpt-1", "ckpt-2", "ckpt-3"}
+    assert names == {"ckpt-1", "ckpt-2", "ckpt-3", "checkpoint"}
+    store.save(7)
+    assert tf.train.latest_checkpoint(folder) == str(folder / "ckpt-7")
 
 
 KILLED = """

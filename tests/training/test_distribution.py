@@ -82,6 +82,17 @@ def test_a_compiled_loss_takes_unequal_shares():
     assert float(model.slope.numpy()) == 2
 
 
+def test_a_compiled_loss_takes_a_distributed_dataset():
+    with two_cpus().scope():
+        model = Line()
+        model.compile(keras.optimizers.SGD(0.5), loss="mse")
+    inputs, labels = np.ones([4, 1], np.float32), np.full([4, 1], 2, np.float32)
+    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(4)
+    data = model.distribute_strategy.experimental_distribute_dataset(data)
+    model.fit(data, shuffle=False, verbose=0)
+    assert float(model.slope.numpy()) == 2
+
+
 def test_a_generator_that_is_read_once_loses_no_batch():
     with two_cpus().scope():
         model = Line()

@@ -140,6 +140,9 @@ def test_errors():
         AdamW(clip_norm=0.0)
     with pytest.raises(ValueError, match="names kernal, which is not"):
         AdamW(0.1, learning_rate_multipliers={"kernal": 2.0}).build(variables)
+    twice = [(variables[:1], 0.5), (variables[:1], 0.7)]
+    with pytest.raises(ValueError, match=r"multipliers 0.5 and 0.7"):
+        AdamW(0.1, learning_rate_multipliers=twice)
     optimizer = AdamW(0.1)
     optimizer.weight_decay = 0.5
     optimizer.build(variables)
