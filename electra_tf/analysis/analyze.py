@@ -47,8 +47,7 @@ def main(config: AnalyzeConfig, log: Log = cli.note) -> None:
         raise UserError("no part has data: see the messages above and --help.")
     about = f"{config.model}, electra_tf {__version__}, seed {config.seed}"
     numbers = {name: section.numbers() for name, section in sections.items()}
-    page = render.page([*sections.values()], about)
-    files.write_text(folder / HTML, page)
+    files.write_text(folder / HTML, render.page([*sections.values()], about))
     files.write_json(folder / JSON, {"model": config.model} | numbers)
     for section in sections.values():
         cli.say(f"{section.title}\n  {section.sentence}")

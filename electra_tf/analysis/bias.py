@@ -1,7 +1,4 @@
-"""Replaced-token predictions by class of token.
-
-Letters: N tokens of all rows, V vocabulary.
-"""
+"""Replaced-token predictions by class of token, for N tokens of all rows."""
 
 from collections.abc import Sequence
 
@@ -27,10 +24,9 @@ def traits(
     """Returns group indices [N] and group names of the tokens ``ids`` [N], by trait.
 
     ``word`` [N] indexes ``tags``, the parts of speech of all words. ``counts`` [V] are
-    token counts; ``continues`` [V] marks the entries that continue a word.
+    the vocabulary's token counts; ``continues`` [V] marks entries that continue a word.
     """
     names, tag_of = np.unique(tags, return_inverse=True)
-    # Whole words and first pieces are separate groups.
     alone = np.bincount(word, minlength=len(tags))[word] == 1
     piece = np.where(continues[ids], 2, np.where(alone, 0, 1))
     return {

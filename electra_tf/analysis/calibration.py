@@ -1,7 +1,4 @@
-"""Calibration of replaced-token probabilities.
-
-Letters: N tokens.
-"""
+"""Calibration of the replaced-token probabilities of N tokens."""
 
 import numpy as np
 import pandas as pd
@@ -65,10 +62,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def section(subject: Subject) -> Section:
-    """Reports calibration on corrupted text.
-
-    Fits the temperature on half of the rows and evaluates on the other half.
-    """
+    """Fits the temperature on half of the corrupted text and reports on the rest."""
     config, inspector, text = subject.config, subject.inspector, subject.text
     kind, generator = own_or_unigram(inspector, text.counts)
     options = {"seed": config.seed, "batch_size": config.batch_size, "name": kind}
@@ -81,8 +75,7 @@ def section(subject: Subject) -> Section:
     for stage, scale in (("as it is", 1.0), ("scaled", temperature)):
         numbers = measures(logits / scale, labels, rows, config.seed)
         table.append({"stage": stage, "temperature": scale} | numbers)
-        curve = reliability(logits / scale, labels)
-        curves.append(curve.assign(stage=stage))
+        curves.append(reliability(logits / scale, labels).assign(stage=stage))
     own, scaled = table
     sentence = (
         f"{text.about}, corrupted by the {kind}: ECE {own['ECE']:.4f} "

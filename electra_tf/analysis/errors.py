@@ -1,7 +1,4 @@
-"""Zero-shot error detection.
-
-Letters: N words of all sentences.
-"""
+"""Zero-shot error detection among the N words of all sentences."""
 
 import collections
 import dataclasses

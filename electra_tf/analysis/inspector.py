@@ -136,8 +136,7 @@ class Inspector:
         inputs = self.inputs(ids)
         inputs["masked_input_ids"] = inputs["input_ids"]
         inputs["masked_lm_positions"] = tf.constant(positions[None])
-        logits = self.generator(inputs)
-        values, best = tf.math.top_k(tf.nn.softmax(logits[0]), k=top)
+        values, best = tf.math.top_k(tf.nn.softmax(self.generator(inputs)[0]), k=top)
         fills = tuple(
             tuple(zip(self.names(row), p.tolist(), strict=True))
             for row, p in zip(best.numpy(), values.numpy(), strict=True)

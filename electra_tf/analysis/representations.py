@@ -34,8 +34,7 @@ def read_words(
     batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns states [L, N, D] and indices [N] of the words that have pieces."""
-    longest = longest_row(inspector, encoder)
-    rows = word_rows(sentences, inspector.tokenizer, longest)
+    rows = word_rows(sentences, inspector.tokenizer, longest_row(inspector, encoder))
     word = rows.notes["word"]
     is_word = Ragged((word.values >= 0).astype(np.float32), word.splits)
     rows = dataclasses.replace(rows, weights=is_word)

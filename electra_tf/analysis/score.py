@@ -1,7 +1,4 @@
-"""The command `score`: minimal pairs, or reranking of n-best lists.
-
-Letters: L lists, H hypotheses of a list.
-"""
+"""The command `score`: minimal pairs, or reranking of L n-best lists."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Rates by group with confidence intervals.
-
-Letters: N tokens or words.
-"""
+"""Rates of N tokens or words by group, with confidence intervals."""
 
 from collections.abc import Sequence
 

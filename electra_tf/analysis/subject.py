@@ -1,7 +1,4 @@
-"""Model, flags and text of an analysis.
-
-Letters: V vocabulary.
-"""
+"""Model, flags and text of an analysis; V is the size of the vocabulary."""
 
 import dataclasses
 import functools
@@ -120,10 +117,8 @@ def _records_of(inspector: Inspector) -> PretrainingData | None:
 
 def read_tagged(path: str) -> list[Sentence]:
     """Reads CoNLL-U with UPOS tags, or columns 0 and 1."""
-    is_conllu = paths.suffix(path) == ".conllu"
-    word, tag = ("FORM", "UPOS") if is_conllu else ("0", "1")
-    source = SentenceSource(files={}, word_column=word, tag_column=tag)
-    return source.columns(path)
+    word, tag = ("FORM", "UPOS") if paths.suffix(path) == ".conllu" else ("0", "1")
+    return SentenceSource(files={}, word_column=word, tag_column=tag).columns(path)
 
 
 class Subject:

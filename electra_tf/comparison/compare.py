@@ -1,7 +1,4 @@
-"""The command `compare`: runs the missing jobs and writes tables.
-
-Jobs run in parallel, each in a process that appends its own results.
-"""
+"""The command `compare`: runs the missing jobs in parallel and writes tables."""
 
 import json
 import os

@@ -54,7 +54,6 @@ _MAY_DIFFER = {
 # Sent to the worker as a line of JSON; ``jobs`` documents the keys.
 Job = dict[str, Any]
 
-
 # Configs by name of a system or probe, shared by its runs.
 Systems = dict[str, PretrainConfig]
 Probes = dict[str, FinetuneConfig | ScoreConfig]

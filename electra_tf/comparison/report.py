@@ -71,7 +71,6 @@ class Scores:
             if system.objective.objective == "electric":
                 continue
             runs = self.runs(name)
-            # NaN is null in the file.
             aucs = _known(run["held_out"].get(_AUC) for run in runs)
             gains = _known(map(_gain, runs))
             nats = config.threshold_nats
@@ -88,7 +87,6 @@ class Scores:
         known: dict[str, float | None] = {}
         for row in self.store.rows("probe"):
             known.setdefault(row["probe"], row["baseline"])
-        # NaN is null in the file.
         values = [known.get(name) for name in names]
         return math.nan if None in values else fmean(values)
 

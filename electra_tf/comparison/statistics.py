@@ -1,7 +1,6 @@
 """Paired significance tests over seeds.
 
-Systems are paired by seed: data order, held-out masks and fine-tuning seeds are the
-same. All tests use the differences.
+Systems are paired by seed: data order, held-out masks and fine-tuning seeds agree.
 """
 
 import dataclasses

@@ -31,10 +31,7 @@ Row = dict[str, Any]
 
 
 class Store:
-    """The folder of a comparison, created if it does not exist.
-
-    Raises UserError if a row of results.jsonl is malformed.
-    """
+    """A comparison's folder, created if missing; raises UserError for invalid rows."""
 
     def __init__(self, folder: str | os.PathLike):
         self.folder = Path(folder)
@@ -69,8 +66,7 @@ class Store:
 
     def find(self, system: str, seed: int, probe: str | None = None) -> Row | None:
         """Returns the row of a finished run, or of its probe, or None."""
-        kind = "probe" if probe else "pretrain"
-        row = self._rows.get((kind, system, seed, probe))
+        row = self._rows.get(("probe" if probe else "pretrain", system, seed, probe))
         return None if row is None or "failure" in row else row
 
     def run_folder(self, system: str, seed: int) -> Path:

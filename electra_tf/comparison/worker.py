@@ -1,8 +1,7 @@
 """Pretrains a system with one seed and probes its encoder, in its own process.
 
-Reads a job (a line of JSON) from stdin and appends a row to the results for each
-finished part. The process exits when stdin closes, since its parent is dead then. The
-same job resumes a stopped run.
+The process exits when stdin closes, since its parent is dead then. The same job resumes
+a stopped run.
 """
 
 import functools
@@ -35,10 +34,7 @@ _WORK_FILES = ("checkpoints", "tensorboard")
 
 
 def run(job: Job, emit: Callable[[Row], None]) -> int:
-    """Runs a job of ``plan.jobs`` and emits a row per part; continues after failures.
-
-    Returns 0, or ``cli.STOPPED`` after a signal.
-    """
+    """Emits a row per part of a job; returns 0, or ``cli.STOPPED`` after a signal."""
     for part in job["parts"]:
         start, is_run = time.monotonic(), part["kind"] == "pretrain"
         # Earlier models leave memory and a global dtype policy behind.
@@ -58,8 +54,7 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
             row = {"failure": text}
         if row is None:
             return cli.STOPPED
-        seconds = round(time.monotonic() - start, 2)
-        emit({**identity(part), **row, "seconds": seconds})
+        emit({**identity(part), **row, "seconds": round(time.monotonic() - start, 2)})
         if is_run and "failure" in row:
             return 0
         # After the row is written: without these files, an unfinished run starts anew.

@@ -1,7 +1,6 @@
 """Fine-tuning tasks: data readers, tokenization, heads, losses and metrics.
 
-Importing this package registers the classes of saved task models with Keras. The table
-``TASKS`` of ``runs/finetuning_tasks.py`` lists the names of the command line.
+Importing this package registers the classes of saved task models with Keras.
 
 The examples of this package use these variables:
 

@@ -58,8 +58,7 @@ def make_batch(
     targets: Any = {name: column(values) for name, values in rows.targets.items()}
     if len(targets) < 2:
         targets = next(iter(targets.values()), None)
-    weights = None if rows.weights is None else column(rows.weights)
-    return inputs, targets, weights
+    return inputs, targets, None if rows.weights is None else column(rows.weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +123,7 @@ def training_dataset(
         lambda x: tf.TensorSpec([order.batch_size, *[None] * (x.ndim - 1)], x.dtype),
         batch(np.zeros([1], np.int64), int(rows.lengths.max())),
     )
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=specs)
-    return dataset.prefetch(4)
+    return tf.data.Dataset.from_generator(batches, output_signature=specs).prefetch(4)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -268,9 +268,8 @@ class QuestionAnswering(Task):
     ) -> Columns:
         """Returns the windows of questions and contexts in valid UTF-8, string [N].
 
-        The columns are input_ids, segment_ids, char_start and char_end (-1 outside of
-        the paragraph), max_context (1 in the window with the most context), and
-        example.
+        The columns are input_ids, segment_ids, char_start and char_end (-1 outside the
+        paragraph), max_context (1 in the window with the most context), and example.
         """
         if self.max_query_length + 4 > max_seq_length:
             raise UserError(
@@ -343,8 +342,7 @@ def answer_positions(
         hit = np.flatnonzero((char_start >= 0) & (char_start == ends[owner]))[::step]
         target[rows[hit]] = place[hit]
     positions *= np.all(positions > 0, axis=0)
-    usable = (last >= 0) | np.array([answer is None for answer in answers])
-    return *positions, usable
+    return *positions, (last >= 0) | np.array([answer is None for answer in answers])
 
 
 def _max_context(place: tf.RaggedTensor, size: tf.Tensor) -> tf.Tensor:

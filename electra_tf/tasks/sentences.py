@@ -230,10 +230,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 def tag_counts(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """Counts correct tags, words, and correct, labeled and predicted spans.
-
-    The counts are by sentence, int64 [N, 5].
-    """
+    """Counts right tags, words and right, labeled and predicted spans, int64 [N, 5]."""
     counts = np.zeros([len(labels), 5], np.int64)
     for row, gold, answer in zip(counts, labels, predictions, strict=True):
         right = sum(tag == other for tag, other in zip(gold, answer, strict=True))

@@ -104,10 +104,9 @@ class SquadSource:
     def _read(self, path: str, split: str) -> list[Question]:
         content = files.parse_json(read_text(path), f"{path}: not JSON")
         question = _QUESTION | ({} if split in self.unlabeled else _LABELED)
-        shape = {"data": [{"paragraphs": [{"context": str, "qas": [question]}]}]}
         files.check_shape(
             content,
-            shape,
+            {"data": [{"paragraphs": [{"context": str, "qas": [question]}]}]},
             f"{path}: not in the layout of SQuAD (data / paragraphs / context and "
             "qas / id, question and answers)",
         )
@@ -122,7 +121,6 @@ class SquadSource:
         name, answers = str(item["id"]), None
         if split not in self.unlabeled:
             given = [(a["text"], a["answer_start"]) for a in item["answers"]]
-            # Ignores any answers of unanswerable questions.
             answers = tuple(given) if not item.get("is_impossible") else ()
             if not answers and not self.unanswerable:
                 raise UserError(
@@ -137,8 +135,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 def normalize_answer(text: str) -> str:
     """Lowercases and removes ASCII punctuation, articles and extra white space."""
-    bare = text.lower().translate(_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split())
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def token_f1(answer: str, right: str, empty: float) -> float:

@@ -223,7 +223,6 @@ class HeldOut:
         if split not in ("train", self.name):
             return self.source(split)
         examples = self.whole
-        # Questions on one paragraph form a group; other examples are single.
         groups: dict[Any, list[int]] = {}
         for index, example in enumerate(examples):
             groups.setdefault(getattr(example, "context", index), []).append(index)

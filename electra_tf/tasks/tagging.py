@@ -293,9 +293,8 @@ class Tagging(Task):
     def serving_id_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns tags and probabilities, [B, S], of logits [B, S, C]."""
         probabilities = tf.nn.softmax(outputs)
-        best = tf.argmax(probabilities, -1)
         return {
-            "tags": tf.gather(tf.constant(self.labels), best),
+            "tags": tf.gather(tf.constant(self.labels), tf.argmax(probabilities, -1)),
             "probabilities": tf.reduce_max(probabilities, -1),
         }
 

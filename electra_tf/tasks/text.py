@@ -134,7 +134,6 @@ class TextTask(Task):
         columns = {"id": [example.id for example in examples]}
         if all(example.label is not None for example in examples):
             labels = (e.label for e in examples)
-            # Multi-label examples have a tuple of labels.
             columns["label"] = [
                 "|".join(each) if isinstance(each, tuple) else each for each in labels
             ]
@@ -154,10 +153,7 @@ class TextTask(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabeledTask(TextTask):
-    """Base class of tasks with ``labels``, in the order of the outputs.
-
-    If they are None, ``prepare`` collects them from the training data.
-    """
+    """Base class of tasks with ``labels``, in output order; None until ``prepare``."""
 
     labels: tuple[str, ...] | None = None
 
@@ -181,10 +177,9 @@ class LabeledTask(TextTask):
         return self.labels.index(label)
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
-        columns = np.asarray(answers).T
         return {
             f"p({label})": [f"{value:.6f}" for value in column]
-            for label, column in zip(self.labels, columns, strict=True)
+            for label, column in zip(self.labels, np.asarray(answers).T, strict=True)
         }
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
