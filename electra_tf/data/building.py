@@ -227,7 +227,6 @@ def _finish(
     settings: dict[str, Any],
     results: Sequence[dict[str, Any]],
 ) -> records.Manifest:
-    """Renames the shards and writes the manifest."""
     folder = Path(config.output_dir)
     train, held_out = (
         [records.Shard(**result[split]) for result in results if result[split]]

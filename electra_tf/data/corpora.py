@@ -1,8 +1,4 @@
-"""Text sources: files, tables, TensorFlow Datasets, and the installed packages.
-
-Plain files can be split into byte ranges for several processes; ``shareable`` writes
-other sources to plain files first.
-"""
+"""Text sources: files, tables, TensorFlow Datasets, and the installed packages."""
 
 from __future__ import annotations
 
@@ -218,7 +214,6 @@ class Text:
 
     @property
     def is_packed(self) -> bool:
-        """True if the file is compressed."""
         return paths.is_packed(self.name)
 
     def fingerprint(self) -> str:
@@ -416,7 +411,6 @@ def _read_lines(file: BinaryIO, position: int, name: str) -> Iterator[tuple[int,
 
 
 def _decoded(raw: bytes, position: int, name: str) -> str:
-    """Decodes the text at byte ``position`` of ``name``."""
     if b"\0" in raw:
         raise UserError(
             f"{name}: looks binary (a zero byte at byte {position + raw.index(0)}): "

@@ -83,7 +83,6 @@ class ExampleBuilder:
                 yield example
 
     def _next_example(self, queue: list[Line]) -> tuple[np.ndarray, list[Line]]:
-        """Returns an example and the lines that stay queued."""
         is_single = self._rng.random() < _SINGLE_SEGMENT_RATE
         budget = _UNLIMITED if is_single else (self._target - 3) // 2
         first, second, rest = self._split(

@@ -87,7 +87,6 @@ def prose(docstring: str) -> list[str]:
 
 
 def _source_files() -> list[Path]:
-    """Lists the modules to read, sorted by path within each root."""
     paths = sysconfig.get_paths()
     files = []
     for root in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]]):
@@ -126,7 +125,6 @@ def _module_paragraphs(path: Path) -> list[str]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Yields the docstrings of a module and its definitions in source order."""
     match getattr(node, "body", None):
         case [ast.Expr(value=ast.Constant(value=str(text))), *_]:
             yield text

@@ -67,8 +67,7 @@ def select_tokens(rows: Rows, size: int) -> tf.Tensor:
     """Draws exactly ``counts`` distinct candidate positions per row, uniformly.
 
     Deviation: the original draws with replacement (``select_with_replacement``). Its
-    effective mask rate is 13.8 % instead of 15 %, and colliding draws average token
-    ids.
+    effective mask rate is 13.8 %, not 15 %, and colliding draws average token ids.
     """
     return tf.math.top_k(tf.where(rows.candidates, rows.noise, -1), k=size).indices
 
@@ -84,8 +83,7 @@ def select_whole_words(
     noise, candidates, counts = rows
     batch, length = tf.shape(noise)[0], noise.shape[1]
     # All pieces of a word share one noise value, so they stay adjacent in the order.
-    word_noise = tf.gather(noise, words, batch_dims=1)
-    keyed = tf.where(candidates, word_noise, noise.dtype.max)
+    keyed = tf.where(candidates, tf.gather(noise, words, batch_dims=1), noise.dtype.max)
     order = tf.argsort(keyed, axis=1, stable=True)
     # Unique across rows: one segment sum counts the whole batch.
     flat = words + tf.range(batch)[:, None] * length
@@ -107,8 +105,7 @@ def select_whole_words(
         upto = tf.cumsum(tf.cast(eligible, tf.int32), axis=1)
         # Also counts the remaining pieces of the word: words are never split.
         blocked = eligible & (upto + sizes - place > left)
-        before_block = tf.cumsum(tf.cast(blocked, tf.int32), axis=1) == 0
-        taken |= eligible & before_block
+        taken |= eligible & (tf.cumsum(tf.cast(blocked, tf.int32), axis=1) == 0)
     first = _true_first(taken)[:, :size]
     return tuple(tf.gather(values, first, batch_dims=1) for values in (order, taken))
 
@@ -130,9 +127,8 @@ def select_with_replacement(rows: Rows, size: int) -> tf.Tensor:
 def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor:
     """Draws candidates without replacement, in proportion to their weights.
 
-    The ELECTRA paper's "strategic masking" (appendix on negative results; without a
-    formula). Takes the top k of log(weight) plus Gumbel noise (Efraimidis and Spirakis,
-    2006).
+    The ELECTRA paper's "strategic masking" (appendix on negative results, no formula).
+    Takes the top k of log(weight) plus Gumbel noise (Efraimidis and Spirakis, 2006).
     """
     # 52 bits, in (0, 1) without the ends: the top keys of 24 random bits would tie.
     high_bits = tf.bitwise.right_shift(rows.noise, tf.constant(11, tf.int64))

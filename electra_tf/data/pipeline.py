@@ -1,7 +1,6 @@
 """Deterministic, resumable input pipeline from TFRecord files to masked batches.
 
-A batch is a pure function of (files, seed, batch number). A resumed run skips the
-consumed records of its pass without parsing them.
+A batch is a pure function of (files, seed, batch number).
 """
 
 import contextlib
@@ -46,8 +45,7 @@ def expand_files(
                 matches = paths.inside(pattern, _ORIGINAL)
             pattern = os.path.join(pattern, in_folder)
         else:
-            exists = paths.exists(pattern)
-            matches = [pattern] if exists else paths.matching(pattern)
+            matches = [pattern] if paths.exists(pattern) else paths.matching(pattern)
         if not matches:
             raise UserError(
                 f"No TFRecord file matches {pattern!r}: correct the path, or build "
@@ -189,7 +187,6 @@ def pretraining_dataset(
 
 
 def _counts(files: Sequence[str]) -> dict[str, int]:
-    """Counts the records of each file, using manifests beside them if possible."""
     known: dict[str, int] = {}
     for folder in {os.path.dirname(path) for path in files}:
         if paths.exists(os.path.join(folder, records.MANIFEST)):
@@ -300,8 +297,7 @@ def _endless_records(
         # Skips before parsing and masking: reading bytes is cheap.
         return dataset.skip(offset).map(lambda record: (record, number))
 
-    passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    return passes.flat_map(one_pass)
+    return tf.data.Dataset.range(first_pass, tf.int64.max).flat_map(one_pass)
 
 
 def _batch_maker(

@@ -155,7 +155,6 @@ def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard
 
 
 def _framed(examples: Sequence[Sequence[int]]) -> bytes:
-    """Serializes examples as ``tf.io.TFRecordWriter`` does."""
     ids, sizes = _varints(np.concatenate(examples))
     ends = np.cumsum(sizes)[np.cumsum([len(example) for example in examples]) - 1]
     ids, ends = ids.tobytes(), [0, *ends.tolist()]
@@ -190,7 +189,6 @@ def _head(size: int) -> bytes:
 
 @functools.lru_cache(10_000)
 def _before_record(size: int) -> bytes:
-    """Returns the TFRecord header of a record: its size and a checksum."""
     length = size.to_bytes(8, "little")
     return length + _masked_crcs([length]).tobytes()
 
@@ -247,10 +245,7 @@ for _ in range(8):
 
 
 def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
-    """Computes the masked CRC-32C of each record, [N] uint32.
-
-    Processes the first bytes of all records, then all second bytes, ...
-    """
+    """Computes the masked CRC-32C of each record, [N] uint32."""
     data = np.frombuffer(b"".join(records), np.uint8)
     sizes = np.array([len(record) for record in records])
     starts = np.cumsum(sizes) - sizes

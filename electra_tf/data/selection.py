@@ -132,8 +132,7 @@ def judge(
     if settings.dedup in ("exact", "near"):
         kept = np.flatnonzero(verdicts == KEPT)
         _, firsts = np.unique(hashes[kept], return_index=True)
-        copies = np.delete(kept, firsts)
-        verdicts[copies] = REASONS.index("duplicate")
+        verdicts[np.delete(kept, firsts)] = REASONS.index("duplicate")
     if settings.dedup == "near":
         kept = np.flatnonzero(verdicts == KEPT)
         rows = rows_in_a_band(settings.near_similarity)

@@ -40,7 +40,6 @@ def tsv_rows(lines: Iterable[str], path: str) -> Rows:
 
 
 def _named(rows: Iterable[tuple[int, list[str]]], path: str) -> Rows:
-    """Names the cells of rows by the header, the first row."""
     header: list[str] = []
     for line, cells in rows:
         if not header:

@@ -91,8 +91,7 @@ class WordPiece(tf.Module):
         normalization; ends are exclusive. Characters that normalization deletes, such
         as combining accents, belong to the previous piece.
         """
-        normalized = self.normalize(texts)
-        ids, starts, ends = self._split.tokenize_with_offsets(normalized)
+        ids, starts, ends = self._split.tokenize_with_offsets(self.normalize(texts))
         ids, starts, ends = self._limited(
             ids, (starts, tf.math.segment_min), (ends, tf.math.segment_max)
         )

@@ -156,7 +156,6 @@ class Worker:
         return self._read(unit) if step == READ else self._build(unit)
 
     def _read(self, unit: Unit) -> int:
-        """Writes hashes, verdicts and signatures."""
         rows = [self._reader(document) for document in unit.documents()]
         hashes, verdicts, signatures = zip(*rows, strict=True) if rows else ((),) * 3
         with files.open_new(self._job.file(unit, READ), "wb") as file:
@@ -169,7 +168,6 @@ class Worker:
         return len(rows)
 
     def _build(self, unit: Unit) -> int:
-        """Writes shards and result."""
         job = self._job
         rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
         # One builder per split: examples must not mix held-out and training text.
@@ -235,7 +233,6 @@ def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
 def _run_units(
     step: str, job: Job, units: Sequence[Unit], workers: int
 ) -> Iterator[tuple[Unit, int]]:
-    """Yields each unit when it is finished, with its number of documents."""
     if workers == 1:
         worker = Worker(job)
         yield from ((unit, worker.run(step, unit)) for unit in units)

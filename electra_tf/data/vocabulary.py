@@ -66,8 +66,7 @@ class Vocabulary:
                 f"special tokens missing: {', '.join(missing)}. Add them, one per "
                 'line, or pass other names: Vocabulary.load(path, mask="<mask>").'
             )
-        others = first.keys() - set(self.special_tokens)
-        if all(map(_UNUSED.fullmatch, others)):
+        if all(map(_UNUSED.fullmatch, first.keys() - set(self.special_tokens))):
             raise UserError("all tokens are special or unused")
 
     def __len__(self) -> int:

@@ -35,11 +35,7 @@ _FAMILIAR = re.compile(
 
 
 class WordTable(dict[str, bytes]):
-    """Tokenizes lines like `WordPiece`; caches the int32 ids of strings.
-
-    `WordPiece` itself, which imports TensorFlow, tokenizes strings with characters
-    that are not in ``_FAMILIAR``.
-    """
+    """Tokenizes lines like `WordPiece`; caches the int32 ids of strings."""
 
     def __init__(
         self,

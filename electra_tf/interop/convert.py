@@ -59,8 +59,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  not taken: {_listed(model.not_taken)}")
     # Every format holds at least one encoder. HDF5 aborts on a full disk.
     weights = sum(array.size for array in model.main.encoder.values())
-    size = (2 if model.float16 else 4) * weights
-    with files.replacing(folder, size=size) as part:
+    with files.replacing(folder, size=(2 if model.float16 else 4) * weights) as part:
         part.mkdir()
         notes = target.write(part, model)
     for note in notes:

@@ -103,8 +103,7 @@ def read(source: Source) -> Imported:
         tables = GENERATOR if owns_tables and role == "generator" else MAIN
         # The first role of a shared encoder is the discriminator.
         owner = next(each for each in bodies if bodies[each] == body)
-        is_first = body == next(iter(selected.values()))
-        num_heads = source.num_heads if is_first else None
+        num_heads = source.num_heads if body == next(iter(selected.values())) else None
         num_heads = num_heads or _num_heads(owner, folder, notes)
         sizes = _sizes(tensors, tables, body, num_heads)
         sizes.check(prefix)
@@ -130,7 +129,6 @@ def read(source: Source) -> Imported:
 
 
 def _sizes(tensors: Tensors, tables: str, body: str, num_heads: int | None) -> Sizes:
-    """Infers the sizes of an encoder from tensor shapes."""
     names = [f"{tables}embeddings/{x}_embeddings" for x in _TABLES]
     names.append(f"{body}encoder/layer_0/intermediate/dense/kernel")
     # A tensor without two axes is refused when it is read.
@@ -152,9 +150,8 @@ def _sizes(tensors: Tensors, tables: str, body: str, num_heads: int | None) -> S
 
 def _num_heads(role: str, folder: Path, notes: list[str]) -> int | None:
     """Returns num_attention_heads of a config file, or None for the default rule."""
-    shape = {"num_attention_heads": int | None}
     for path in sorted(folder.glob(f"*{role}*config*.json"))[:1]:
-        config = files.read_json(path, shape=shape)
+        config = files.read_json(path, shape={"num_attention_heads": int | None})
         if config.get("hidden_act", "gelu") != "gelu":
             act = config["hidden_act"]
             raise UserError(f"{path}: hidden_act is {act!r}, not 'gelu'.")

@@ -126,7 +126,6 @@ def read(source: Source) -> Imported:
 
 
 def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Imported:
-    """Reads one tower, the tokenizer and perhaps the head of a task."""
     config = read_config(folder)
     sizes = Sizes(**{ours: config[theirs] for theirs, ours in SIZES.items()})
     sizes.check(str(folder / "config.json"))
@@ -274,8 +273,7 @@ def _write_half(folder: Path, model: Imported, role: str) -> None:
 
     tower, task, more = model.towers[role], model.task, {}
     prefix = "electra." if tower.head or task else ""
-    rows = HUGGING_FACE.encoder(tower.sizes, prefix, prefix)
-    arrays = scatter(rows, tower.encoder)
+    arrays = scatter(HUGGING_FACE.encoder(tower.sizes, prefix, prefix), tower.encoder)
     if tower.head:
         arrays |= scatter(HUGGING_FACE.head(role, tower.sizes), tower.head)
     if task:

@@ -107,7 +107,6 @@ def _tower(backbone: keras.Model) -> Tower:
 def _variables(
     backbone: keras.Model, sizes: Sizes
 ) -> list[tuple[Row, list[keras.Variable]]]:
-    """Returns the rows of an encoder with their variables."""
     variables = {variable.path: variable for variable in backbone.weights}
     rows = list(_STYLE.encoder(sizes))
     known = {*_POOLER, *(name for row in rows for name in row.theirs)}

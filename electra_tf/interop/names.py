@@ -1,8 +1,4 @@
-"""Array names and shapes of this library, Google's code, Hugging Face and keras-hub.
-
-All have the same modules. A ``Style`` describes the names of a format, and whether its
-kernels are transposed.
-"""
+"""Array names and shapes of this library, Google's code, Hugging Face and keras-hub."""
 
 import dataclasses
 import re
@@ -18,7 +14,6 @@ HEAD_SCOPES = {
     "discriminator": "discriminator_predictions",
     "generator": "generator_predictions",
 }
-
 
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -42,11 +37,9 @@ class Row:
         return part[::-1] if self.flip else part
 
     def join(self, parts: Iterable[np.ndarray]) -> np.ndarray:
-        """Returns our array from theirs."""
         return np.concatenate([p.T if self.flip else p for p in parts], axis=-1)
 
     def split(self, array: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns their arrays from ours."""
         parts = np.split(array, len(self.theirs), axis=-1)
         turned = [np.ascontiguousarray(p.T if self.flip else p) for p in parts]
         return dict(zip(self.theirs, turned, strict=True))

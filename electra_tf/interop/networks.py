@@ -146,7 +146,6 @@ class Imported:
     Attributes:
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
-        float16: whether to write weights in half precision.
         run: config.json of the pretraining run.
         facts: sections of the run's model card.
         recipe: fine-tuning flags that the encoder's folder recommends.

@@ -56,8 +56,6 @@ _STARTS_AND_ENDS = [
     Row("output_bias", ("start_bias", "end_bias")),
 ]
 
-# -- Our folders -----------------------------------------------------------------------
-
 
 def read(source: Source) -> Imported:
     """Reads a fine-tuned model, or with ``--only=discriminator`` its encoder alone."""
@@ -171,8 +169,6 @@ def _task_model(model: Imported, task: Task) -> TaskModel:
     return built
 
 
-# -- Folders of transformers -----------------------------------------------------------
-
 _CONFIG = {
     "id2label": dict[str, str] | None,
     "problem_type": str | None,
@@ -272,8 +268,7 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
     }
     if head.kind in PROBLEMS:
         config["problem_type"] = PROBLEMS[head.kind]
-    rows = _rows(head.kind, *arrays["output_kernel"].shape)
-    return scatter(rows, arrays), config
+    return scatter(_rows(head.kind, *arrays["output_kernel"].shape), arrays), config
 
 
 def _through_gelu(arrays: Arrays, source: str) -> Arrays:

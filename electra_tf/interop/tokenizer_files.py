@@ -113,14 +113,12 @@ def _load(path: Path) -> tokenizers.Tokenizer | None:
 
 
 def _normalizer(lower_case: bool, strip_accents: bool) -> normalizers.Normalizer:
-    """Returns the normalizer that equals ``WordPiece``'s."""
     # `tokenizers` would strip accents of cased text; `WordPiece` never does.
     strips = lower_case and strip_accents
     return normalizers.BertNormalizer(lowercase=lower_case, strip_accents=strips)
 
 
 def _words(normalizer: Any, splitter: Any, text: str = _PROBE) -> list[str]:
-    """Returns the normalized words of a text."""
     text = text if normalizer is None else normalizer.normalize_str(text)
     if splitter is None:
         return [text]

@@ -93,8 +93,7 @@ class ServingModule(tf.Module):
         inputs = self._task.serving_inputs(
             self._tokenizer, self._max_seq_length, **texts
         )
-        outputs = self._infer(inputs)
-        return self._task.serving_outputs(outputs, inputs)
+        return self._task.serving_outputs(self._infer(inputs), inputs)
 
     def serve_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns predictions for token ids, int32 [B, S] per input."""
@@ -299,10 +298,9 @@ def export_onnx(
     import tf2onnx
 
     module = NumbersModule(_in_float32(model, precision), task)
-    specs = ENCODER_INPUTS
     try:
         converted, _ = tf2onnx.convert.from_function(
-            module.function(), input_signature=[specs], opset=_ONNX_OPSET
+            module.function(), input_signature=[ENCODER_INPUTS], opset=_ONNX_OPSET
         )
         onnx_graph.fuse(converted)
         content = converted.SerializeToString()

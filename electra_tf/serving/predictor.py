@@ -92,7 +92,6 @@ def _in_order(loaded: Any, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _loaded(path: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
-    """Loads a SavedModel, maybe inside of a run's folder, and its string signature."""
     folders = (path, path / "saved_model")
     folder = next((x for x in folders if (x / "saved_model.pb").is_file()), None)
     if folder is None:

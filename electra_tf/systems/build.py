@@ -213,7 +213,6 @@ def _make_table(
 def _make_tables(
     config: PretrainConfig, vocab_size: int
 ) -> tuple[TextEmbedding, TextEmbedding]:
-    """Builds the embeddings of generator and discriminator."""
     # ``--init_from`` expects the name "embeddings" under every kind of sharing.
     sharing = config.generator.sharing
     if sharing == "gdes":

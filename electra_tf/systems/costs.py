@@ -49,8 +49,7 @@ def phases(
     if not config.has_generator_network:
         return (Phase(name, steps, main),)
     trained = tokens * flops.generator(passes)
-    frozen = config.generator_is_frozen
-    beside = tokens * flops.generator(1) if frozen else trained
+    beside = tokens * flops.generator(1) if config.generator_is_frozen else trained
     if config.samples_apart:
         beside += tokens * flops.samples()
     if config.training.training != "two_stage":
@@ -119,7 +118,6 @@ class _Flops:
         return self._encoder(encoder) + transform + logits
 
     def _towers(self, e: EncoderConfig) -> float:
-        """Returns the FLOPs of two encoders and the transform of both outputs."""
         return 2 * self._encoder(e) + self._transform(e, 2 * e.hidden_size)
 
     def _encoder(self, e: EncoderConfig) -> float:
