@@ -102,10 +102,7 @@ def _backward(
     table: tf.Tensor,
     bias: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the gradients of the rows (in chunks), the table and the bias.
-
-    The derivative of logsumexp by a logit is the word's probability.
-    """
+    """Returns the gradients of the rows (in chunks), the table and the bias."""
     number = known_shape(chunks)[0]
 
     def one(

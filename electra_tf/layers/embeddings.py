@@ -127,10 +127,7 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         training: bool = False,
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Maps ``words`` to the result of ``call``, [B, S, E] in the compute dtype.
-
-        Adds segment and position embeddings to float32 [B, S, E]; LayerNorm, dropout.
-        """
+        """Maps ``words``, float32 [B, S, E], to the result of ``call``."""
         length = known_shape(words)[1]
         message = (
             f"The sequence is longer than the position table of {self.max_positions} "
@@ -187,8 +184,6 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
 
 
 class _BorrowingEmbedding(TextEmbedding):
-    """Shares tables with the ``lender``, which gives other arguments' defaults."""
-
     def __init__(self, lender: TextEmbedding, *, name: str, **kwargs):
         given = {key: getattr(lender, key) for key in argument_names(TextEmbedding)}
         super().__init__(**{**given, **kwargs, "name": name})

@@ -25,7 +25,6 @@ from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
 class ExportsTokenInputs:
     """Exports integer token ids of any shape, and makes weights int8."""
 
-    # Names of the inputs in the default signature.
     exported_inputs = tuple(ENCODER_INPUTS)
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
@@ -55,20 +54,17 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
     """Embeddings, a projection if the widths differ, and a Transformer encoder.
 
     Encoders with the same embeddings object share it, also after saving and loading a
-    model that contains both. The constructor creates all variables.
+    model that contains both. The constructor creates all variables. Raises ValueError
+    if the heads do not divide the hidden size, or a sequence is longer than the
+    position table.
 
     Args:
-        embeddings: a ``TextEmbedding``.
         intermediate_size: width of the feed-forward networks; default 4 * hidden_size.
         seed: seed of dropout in training calls without a seed.
         remat: as in ``TransformerEncoder``.
         **kwargs: ``dropout``, ``attention_dropout``, ``activation``, ``direction``,
             ``layer_norm_epsilon`` and ``initializer_range`` of ``BlockOptions``, and
             arguments of ``keras.Model``.
-
-    Raises:
-        ValueError: if the heads do not divide the hidden size, or a sequence is longer
-            than the position table.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=30522, size=128)

@@ -36,7 +36,6 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     backward = compiled(backward)
 
     def call(*tensors: tf.Tensor, **options: object) -> tf.Tensor:
-        # Defined per call to capture the options.
         @tf.custom_gradient
         def run(*tensors: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:

@@ -98,8 +98,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         """
         batch, count = known_shape(masked_lm_positions)
         rows = self.transform(gather_positions(hidden, masked_lm_positions))
-        logits = self.logits(rows)
-        return tf.reshape(logits, [batch, count, self.embeddings.vocab_size])
+        return tf.reshape(self.logits(rows), [batch, count, self.embeddings.vocab_size])
 
     def transform(self, rows: tf.Tensor) -> tf.Tensor:
         """Maps hidden rows [R, D] to float32 rows [R, E] in the table's space."""
@@ -120,10 +119,8 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
     """Scores each token as original (negative) or replaced (positive).
 
     Dense to the hidden width, exact GELU, dense to one unit, as in the original code;
-    the paper's formula has only the last layer.
-
-    ``initializer_range`` is the standard deviation of the first kernel; the second is
-    Glorot uniform, as in the original code.
+    the paper's formula has only the last layer. ``initializer_range`` is the standard
+    deviation of the first kernel; the second is Glorot uniform, as in the original.
 
     Examples:
         >>> head = et.layers.ReplacedTokenHead(hidden_size=32)
@@ -152,7 +149,6 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
         batch, length, size = known_shape(hidden)
         rows = weights.matmul(tf.reshape(hidden, [-1, size]), self.dense_kernel)
         rows = ops.bias_activation(rows, self.dense_bias, activation=plain.gelu)
-        # The last product before the loss is float32 under every dtype policy.
         logits = weights.matmul(tf.cast(rows, tf.float32), self.prediction_kernel)
         logits += tf.cast(self.prediction_bias, tf.float32)
         return tf.reshape(logits, [batch, length])

@@ -52,7 +52,6 @@ class LoraModel:
             for kernel in [v for v in block.weights if v.name.endswith("kernel")]:
                 rows, columns = kernel.shape
                 name = kernel.name.removesuffix("kernel") + "lora_"
-                # As in Keras, B is zero: outputs stay the same.
                 a = add((rows, rank), "he_uniform", name=f"{name}a")
                 b = add((rank, columns), "zeros", name=f"{name}b")
                 kernel.lora = (a, b)

@@ -30,7 +30,6 @@ def weighted_mean(
     if total is None:
         total = all_replicas_sum(tf.reduce_sum(weights))
     weighted = tf.reduce_sum(tf.cast(values, tf.float32) * weights)
-    # A batch of padding alone has loss 0, not NaN.
     return tf.math.divide_no_nan(weighted, tf.cast(total, tf.float32))
 
 

@@ -20,7 +20,6 @@ from electra_tf.layers.randomness import Shape, drop, known_shape
 MASKED_SCORE = -10000.0
 # Far below MASKED_SCORE, so that directions hold even in a row of padding.
 _FORBIDDEN_SCORE = -1e9
-# Attention to all positions, or to the position itself and one side.
 DIRECTIONS = ("both", "left_to_right", "right_to_left")
 
 

@@ -46,8 +46,7 @@ def rows_before(batch: tf.Tensor) -> tf.Tensor | int:
     rows = tf.cast(tf.shape(batch)[0], tf.int64)
     # int64: TensorFlow keeps int32 tensors in host memory, even on a GPU.
     own = tf.one_hot(number, replica.num_replicas_in_sync, rows, dtype=tf.int64)
-    counts = all_replicas_sum(own)
-    return tf.reduce_sum(counts[:number])
+    return tf.reduce_sum(all_replicas_sum(own)[:number])
 
 
 def seed_of_rows(seed: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:

@@ -129,7 +129,6 @@ def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> A
 
 
 def _with_values(config: Any, values: dict[str, Any]) -> Any:
-    # Every layer's config holds its own values.
     if isinstance(config, dict):
         return {
             key: values[key] if key in values else _with_values(value, values)

@@ -37,8 +37,7 @@ class SinusoidalRows(Serializable, keras.initializers.Initializer):
                 f"Sines and cosines need an even number of columns, got {columns}."
             )
         half = columns // 2
-        waves = 10000.0 ** (-np.arange(half) / half)
-        angles = np.outer(np.arange(rows), waves)
+        angles = np.outer(np.arange(rows), 10000.0 ** (-np.arange(half) / half))
         table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
         return keras.ops.convert_to_tensor(2**0.5 * self.deviation * table, dtype)
 

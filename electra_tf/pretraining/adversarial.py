@@ -50,8 +50,6 @@ class RewardBaseline(keras.layers.Layer):
 
 
 class _AdversarialElectra(Electra):
-    """Base class of the adversarial models: mixture weight, reward and metrics."""
-
     def __init__(
         self,
         generator: MaskedLM,

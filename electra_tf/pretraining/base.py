@@ -1,9 +1,8 @@
 """Base class of the pretraining models, with their training step, and phases.
 
-Joint training has one phase. Two-stage training (Clark et al., 2020, section 3.2,
-"Training Algorithms") trains the generator alone, then the discriminator against the
-frozen generator. The discriminator starts from the generator's weights if the sizes
-agree.
+Joint training has one phase. Two-stage training has two (Clark et al., 2020, section
+3.2, "Training Algorithms"): the generator alone, then the discriminator, against the
+frozen generator.
 """
 
 import dataclasses
@@ -40,7 +39,6 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
 
     Args:
         gradient_accumulation_steps: micro-batches per update; divides the local rows.
-        seed: seed of the training step.
 
     Examples:
         >>> model = et.Electra(generator, discriminator, gradient_accumulation_steps=2)
@@ -93,7 +91,6 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
         return dict(zip(counts, tf.unstack(sums), strict=True))
 
     def train_step(self, data: Batch | tuple) -> dict[str, tf.Tensor]:
-        """Performs one optimizer update and returns the metric results."""
         batch = _unpack(data)
         seed = tf.stack([tf.constant(self.seed), tf.cast(self.step, tf.int32)])
         seed = seed_of_rows(seed, batch["input_ids"])
@@ -139,7 +136,6 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
     def _accumulated_gradients(
         self, batch: Batch, totals: Batch, seed: tf.Tensor
     ) -> list[tf.Tensor | None]:
-        """Sums the gradients of micro-batches, with the memory of a single one."""
         count = self.gradient_accumulation_steps
         rows = batch["input_ids"].shape[0]
         if rows is None or rows % count:

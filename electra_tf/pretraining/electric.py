@@ -54,12 +54,8 @@ class TwoTowerGenerator(Generator):
 
     Both towers read the *unmasked* text. The left-to-right state at t - 1 and the
     right-to-left state at t + 1 are concatenated, so one pass predicts every token.
-    The masked-LM head follows: dense to the embedding width, GELU, LayerNorm, tied
-    word table. The loss is the mean cross-entropy over all real tokens except special
-    ones, masked or not.
-
-    The left half is 0 at position 0, the right half at the last real token and at
-    padding. (The original's shifts wrap around, at positions that are not predicted.)
+    A ``MaskedLMHead`` follows. The loss is the mean cross-entropy over all real tokens
+    except special ones, masked or not.
 
     Args:
         left: encoder with direction "left_to_right"; ValueError for another one.
@@ -101,8 +97,7 @@ class TwoTowerGenerator(Generator):
 
     def local_counts(self, batch: Batch) -> dict[str, tf.Tensor]:
         predicted = tf.cast(candidates(batch, self.special_ids), tf.float32)
-        counts = super().local_counts(batch)
-        return {**counts, "candidates": tf.reduce_sum(predicted)}
+        return {**super().local_counts(batch), "candidates": tf.reduce_sum(predicted)}
 
     def call(
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
@@ -134,10 +129,7 @@ class TwoTowerGenerator(Generator):
     def loss_of(
         self, predicted: Cloze, batch: Batch, totals: Batch, metrics: Likelihood
     ) -> tf.Tensor:
-        """Returns this replica's part of the mean over candidates; updates ``metrics``.
-
-        Candidates are real tokens that are not special.
-        """
+        """Returns this replica's part of the mean over candidates; updates metrics."""
         weights = candidates(batch, self.special_ids)
         metrics.update_state(predicted.values, predicted.is_best, weights)
         return losses.weighted_mean(predicted.values, weights, totals["candidates"])

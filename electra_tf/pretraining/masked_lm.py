@@ -39,8 +39,7 @@ def masked_cross_entropy(
     logits = predicted.logits
     targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
     # The fused kernel is faster, but rounds differently; float32 runs keep their bits.
-    is_full = generator.compute_dtype in ("float32", "float64")
-    ops = losses if is_full else fused
+    ops = losses if generator.compute_dtype in ("float32", "float64") else fused
     values = ops.token_cross_entropy(logits, targets)
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     metrics.update_state(values, best == targets, weights)

@@ -82,10 +82,7 @@ class Likelihood:
 
 
 def log_frequencies(counts: np.ndarray) -> np.ndarray:
-    """Returns the log unigram distribution, float64 [V], from token counts [V].
-
-    Add-one smoothing gives unseen tokens a probability above 0.
-    """
+    """Returns log frequencies, float64 [V], of counts [V] plus one, hence finite."""
     smoothed = np.asarray(counts, np.float64) + 1.0
     return np.log(smoothed / smoothed.sum())
 
@@ -130,8 +127,7 @@ def trivial_scores(
         for score, value in scores.items()
     }
     # Rate among the positions in the loss.
-    everywhere = logs.get("replaced_fraction", 0.0)
-    rate = logs.get("replaced_masked_fraction", everywhere)
+    rate = logs.get("replaced_masked_fraction", logs.get("replaced_fraction", 0.0))
     replaceable = logs.get("replaced_replaceable_fraction", rate)
     corrupted = logs.get("corrupted_fraction", 0.0)
     values |= {

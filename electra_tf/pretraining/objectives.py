@@ -323,10 +323,7 @@ class JointObjective(Objective):
 
 
 class _TokenObjective(Objective):
-    """Predicts tokens by a vocabulary head tied to the discriminator's embeddings.
-
-    The ablations of section 3.5, Table 5.
-    """
+    """Predicts tokens by a vocabulary head tied to the discriminator's embeddings."""
 
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(**kwargs)
@@ -462,7 +459,6 @@ class CopyingTokenPrediction(_TokenObjective):
         shown = tf.reshape(corrupted.inputs["input_ids"], [-1])
         weights = tf.reshape(corrupted.inputs["input_mask"], [-1])
         rows, gate = self._rows(hidden), self._gate(hidden)
-        # Logsumexp and argmax of each row's logits, both [R].
         normalizer, best = chunked.log_normalizer(
             rows, self.embeddings.word_table(), self.head.output_bias
         )

@@ -83,9 +83,8 @@ def corrupt(
 class CategoricalSampler(Serializable):
     """Draws one token per position from the generator's distribution.
 
-    Has the distribution of ``tf.random.categorical``. Each position inverts the
-    cumulative softmax at one uniform number, a function of seed, step and row. So the
-    samples do not depend on devices and threads. No gradient flows through them.
+    Samples are functions of seed, step and row: unlike ``tf.random.categorical``'s,
+    they do not depend on devices and threads. No gradient flows through them.
 
     Args:
         temperature: divisor of the logits; above 1 flattens the distribution. A
@@ -179,8 +178,7 @@ def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     target = tf.maximum(target + inside[:, -1:] - end, 0.0)
     index = tf.reduce_sum(tf.cast(inside <= target, tf.int32), axis=-1)
     last = tf.reduce_sum(tf.cast(inside < inside[:, -1:], tf.int32), axis=-1)
-    token = chunk * width + tf.minimum(index, last)
-    return tf.clip_by_value(token, 0, size - 1)
+    return tf.clip_by_value(chunk * width + tf.minimum(index, last), 0, size - 1)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")

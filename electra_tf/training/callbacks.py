@@ -264,8 +264,6 @@ class CheckpointEvery(StepCallback):
     After a signal inside ``with callback.stop:``, the current step finishes, a
     checkpoint is saved, and ``fit`` ends; ``stop.requested`` is the name of the signal.
     With several workers, all must receive the signal within the same step.
-
-    A ``NonFiniteGuard`` before it keeps it from saving a step that is not finite.
     """
 
     def __init__(self, store: CheckpointStore, every: int, *, first_step: int = 0):
@@ -282,8 +280,7 @@ class CheckpointEvery(StepCallback):
 
     def after_step(self, step: int, logs: Logs) -> None:
         # Callbacks that stop training may restore the weights of an earlier step.
-        is_last = self.stop.requested or self.model.stop_training
-        if is_last or self.is_due(step):
+        if self.stop.requested or self.model.stop_training or self.is_due(step):
             self._save()
         if self.stop.requested:
             self.model.stop_training = True

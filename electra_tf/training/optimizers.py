@@ -37,10 +37,7 @@ class AdamW(keras.optimizers.Optimizer):
     the index of the first variable with such a gradient, else -1.
 
     Args:
-        learning_rate: a float, a schedule of the step, or a callable.
         weight_decay: decoupled, times the learning rate; None or 0 disables it.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
         bias_correction: multiply the learning rate by ``sqrt(1 - beta_2 ** t) /
             (1 - beta_1 ** t)``, with Kingma and Ba's epsilon hat. False in ELECTRA.
@@ -211,8 +208,7 @@ class AdamW(keras.optimizers.Optimizer):
             step = tf.cast(self._iterations.value + 1, tf.float32)
             powers = [self.beta_1**step, self.beta_2**step]
         numbers = (*powers, self.beta_1, self.beta_2, self.epsilon)
-        # Shared tensors: one copy per variable was a third of the operations of a step,
-        # which are traced and optimized before the first step.
+        # Shared, because one copy per variable was a third of a step's operations.
         scalars = [tf.cast(number, tf.float32) for number in numbers]
         learning_rate = tf.cast(self.learning_rate, tf.float32)
 

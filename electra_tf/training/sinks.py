@@ -83,11 +83,7 @@ def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
 
 
 class Progress:
-    """Console progress bar with the metrics of the last window.
-
-    ``cards`` selects and orders the metrics. The first and the last window are always
-    written.
-    """
+    """Console progress bar with the last window's metrics, those of ``cards``."""
 
     def __init__(
         self,
