@@ -1,7 +1,4 @@
-"""Base class of Keras models with built-in preprocessing.
-
-Letters: N texts, R rows, S sequence, C labels, D hidden size.
-"""
+"""Base class of Keras models with built-in preprocessing."""
 
 import collections
 import dataclasses
@@ -98,17 +95,13 @@ class TextModel(TextInputs, TaskModel):
 
     Args:
         encoder: a ``TextEncoder``; also available as ``backbone``.
-        head: the task head, a Keras layer.
         task: ``Task.to_json``, with the column names of tables under "columns" and
             training settings of the preset under "recipe".
         vocabulary: tokens in the order of their ids.
-        lower_case: whether to lower-case texts.
-        strip_accents: whether to remove accents.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
     """
 
-    # Supported kinds of tasks.
     kinds: ClassVar[tuple[str, ...]] = ()
     # Keras lacks the attribute until `compile`.
     optimizer: Any = None
@@ -300,7 +293,6 @@ class TextModel(TextInputs, TaskModel):
                 self.optimizer.build(self.trainable_variables)
 
     def _head_checksum(self) -> int:
-        """Returns a number that differs once the head is trained or set."""
         return zlib.crc32(b"".join(x.tobytes() for x in self.head.get_weights()))
 
     @property
@@ -476,7 +468,7 @@ class TextModel(TextInputs, TaskModel):
         return super().test_on_batch(*batch, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Returns the outputs of the head, such as logits [N, C], as arrays."""
+        """Returns arrays: the outputs of the head, such as logits [texts, labels]."""
         return super().predict_on_batch(self._one_batch(x)[0])
 
     def evaluate(
@@ -649,8 +641,7 @@ def _has_threshold_of_half(metric: Any) -> bool:
     # AUC, and metrics such as PrecisionAtRecall.
     if hasattr(metric, "num_thresholds"):
         return not getattr(metric, "_from_logits", False)
-    threshold = getattr(metric, "threshold", None)
-    return 0.5 in getattr(metric, "thresholds", [threshold])
+    return 0.5 in getattr(metric, "thresholds", [getattr(metric, "threshold", None)])
 
 
 def _unscaled(optimizer: Any) -> Any:

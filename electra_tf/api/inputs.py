@@ -1,7 +1,4 @@
-"""Preprocessing of texts, labels and weights into batches.
-
-Letters: N texts, R rows, S sequence, C labels.
-"""
+"""Preprocessing of texts, labels and weights into batches."""
 
 import dataclasses
 import itertools
@@ -39,7 +36,7 @@ class TextInputs(SentenceEncoder):
         return tuple(self._task.text_names)
 
     def preprocessor(self, texts: Any) -> dict[str, tf.Tensor]:
-        """Returns input_ids, input_mask and segment_ids, int32 [R, S]."""
+        """Returns input_ids, input_mask and segment_ids, int32 [rows, tokens]."""
         columns = self._columns(texts).items()
         tensors = {name: string_tensor(column) for name, column in columns}
         inputs = self._task.serving_inputs(
@@ -90,8 +87,7 @@ class TextInputs(SentenceEncoder):
                     yield self._batch(rows, np.arange(len(rows)))
 
         # Batches of questions without usable answers are skipped.
-        is_exact = self._task.kind != "question_answering"
-        count = batch_count(x) if is_exact else None
+        count = batch_count(x) if self._task.kind != "question_answering" else None
         return self._dataset(batches, self._rows(*first), count)
 
     def _dataset_of(
@@ -166,7 +162,6 @@ class TextInputs(SentenceEncoder):
         raise NotImplementedError
 
     def _batch(self, rows: Rows, chosen: np.ndarray) -> Any:
-        """Returns the inputs, targets and weights of the chosen rows."""
         length = int(rows.lengths[chosen].max(initial=1))
         if rows.targets:
             # Four lengths only: the training step compiles once per length.
@@ -180,7 +175,6 @@ class TextInputs(SentenceEncoder):
         return self._one_batch(x, y, sample_weight)
 
     def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
-        """Returns inputs, targets and weights of texts as one batch."""
         if isinstance(x, Mapping) and "input_ids" in x:
             return x, y, sample_weight
         rows = self._rows(x, y, sample_weight)
@@ -206,7 +200,6 @@ class TextInputs(SentenceEncoder):
         return weigh
 
     def _columns(self, texts: Any) -> Columns:
-        """Returns the texts, of all batches, by name."""
         names, words = self.text_names, self.reads_words
         if not is_batched(texts):
             return columns_of(texts, names, words=words)

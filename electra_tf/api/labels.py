@@ -85,8 +85,7 @@ class LabelLookup:
             if name in self._indices:
                 return self._indices[name]
         if isinstance(value, str | bytes):
-            hint = did_you_mean(names[0], self.names)
-            raise self._unknown(repr(names[0]), row, hint)
+            raise self._unknown(repr(names[0]), row, did_you_mean(names[0], self.names))
         if self._has_numbers or float(value) not in range(len(self.names)):
             raise self._unknown(repr(value), row)
         lower = [name.lower() for name in self.names]

@@ -1,7 +1,4 @@
-"""``load``: pretrained, imported, fine-tuned and exported models.
-
-Letters: N texts, D hidden size.
-"""
+"""``load``: pretrained, imported, fine-tuned and exported models."""
 
 from __future__ import annotations
 
@@ -97,7 +94,6 @@ def evaluate(config: EvaluateConfig) -> None:
 
 
 def _class_of(kind: Any) -> type[TextModel] | None:
-    """Returns the imported text model for a kind of task, or None."""
     classes = TextModel.__subclasses__()
     return next((each for each in classes if kind in each.kinds), None)
 
@@ -198,6 +194,5 @@ class ExportedModel(Predictor):
         """Returns the predictions of ``TextModel.predict``."""
         # Output of taggers, whose texts may be lists of words.
         words = "num_words" in self._serve.structured_outputs
-        columns = columns_of(texts, self.text_names, words=words)
-        batches = sliced(columns, batch_size)
+        batches = sliced(columns_of(texts, self.text_names, words=words), batch_size)
         return [answer for batch in batches for answer in self.answers(batch)]

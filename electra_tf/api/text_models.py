@@ -1,7 +1,4 @@
-"""Keras models with built-in preprocessing: classifier, tagger, question answering.
-
-Letters: N texts, C labels.
-"""
+"""Keras models with built-in preprocessing: classifier, tagger, question answering."""
 
 import dataclasses
 import numbers
@@ -25,7 +22,8 @@ from electra_tf.api.texts import (
     text_of,
 )
 from electra_tf.errors import UserError
-from electra_tf.tasks.base import Example, Rows, check_choice
+from electra_tf.layers.weights import check_choice
+from electra_tf.tasks.base import Example, Rows
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence, split_words
 from electra_tf.tasks.squad import Question
@@ -122,7 +120,7 @@ class TextClassifier(TextModel):
         return dataclasses.replace(rows, targets={"label": targets})
 
     def _targets(self, labels: list[Any]) -> np.ndarray:
-        """Returns int32 [N], float32 [N, C] (multi-label) or [N, 1] (regression)."""
+        """Returns int32 [texts], or float32 [texts, labels (1 for a regression)]."""
         if self._task.kind == "multilabel":
             rows = [self._lookup.several(value, n) for n, value in enumerate(labels)]
             return np.stack(rows)
@@ -134,7 +132,7 @@ class TextClassifier(TextModel):
         return self._task.targets([Example("", (), value) for value in values])
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> np.ndarray:
-        """Returns the probability of each label, float32 [N, C]."""
+        """Returns the probability of each label, float32 [texts, labels]."""
         if self._task.kind == "regression":
             raise UserError("A regression has no probabilities of labels.")
         answers = self.predict(x, batch_size)
@@ -239,7 +237,7 @@ class TokenClassifier(TextModel):
         return tuple(self.labels[self._lookup.index(tag, row)] for tag in given)
 
     def predict_proba(self, x: Any, batch_size: int | None = None) -> list[np.ndarray]:
-        """Returns float32 [words, C] per text; words without tokens have NaN."""
+        """Returns float32 [words, labels] per text; words without tokens have NaN."""
         columns = self._columns(x)
         if not columns["text"]:
             return []

@@ -1,7 +1,4 @@
-"""Normalizes text inputs and computes sentence embeddings.
-
-Letters: N texts, D hidden size.
-"""
+"""Normalizes text inputs and computes sentence embeddings."""
 
 import itertools
 import random
@@ -17,7 +14,8 @@ from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
-from electra_tf.tasks.base import Rows, check_choice
+from electra_tf.layers.weights import check_choice
+from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
 from electra_tf.tasks.heads import mean_over_tokens
@@ -168,8 +166,7 @@ def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
     """Yields the batches of one epoch: texts, labels and sample weights, or None."""
     batches = source
     if isinstance(source, tf.data.Dataset):
-        leaves = tf.nest.flatten(source.element_spec)
-        if any(leaf.shape.rank == 0 for leaf in leaves):
+        if any(leaf.shape.rank == 0 for leaf in tf.nest.flatten(source.element_spec)):
             raise UserError("The dataset has single texts: give dataset.batch(32).")
         batches = source.as_numpy_iterator()
     elif isinstance(source, keras.utils.PyDataset):
@@ -222,7 +219,7 @@ class SentenceEncoder:
         layer: int | None = None,
         batch_size: int | None = 64,
     ) -> np.ndarray:
-        """Computes sentence embeddings, float32 [N, D].
+        """Computes sentence embeddings, float32 [texts, hidden size].
 
         Args:
             texts: strings, pairs of strings, or inputs of the model; truncated to
@@ -251,7 +248,6 @@ class SentenceEncoder:
         return np.stack(Outputs(pool, batch_size)(self._packed(columns)))
 
     def _packed(self, columns: Columns) -> Rows:
-        """Tokenizes texts or pairs, truncated to ``max_seq_length`` tokens."""
         texts, vocabulary = list(columns.values()), self.tokenizer.vocabulary
         inputs, numbers = encode_texts(self.tokenizer, texts, self.max_seq_length)
         return Rows(inputs, {}, numbers, pad_id=vocabulary.pad_id)
@@ -261,8 +257,7 @@ class SentenceEncoder:
 
     def _columns_to_encode(self, texts: Any) -> Columns:
         """Returns strings or pairs, which any model encodes, or the model's inputs."""
-        is_list = isinstance(texts, list | tuple) and bool(texts)
-        if is_list and not self.reads_words:
+        if isinstance(texts, list | tuple) and texts and not self.reads_words:
             if isinstance(texts[0], str):
                 return columns_of(texts, ("text",))
             if isinstance(texts[0], list | tuple):
@@ -270,8 +265,6 @@ class SentenceEncoder:
         return self._columns(texts)
 
     def _pool(self, pooling: str, layer: int | None) -> Traced:
-        """Returns the encoder with pooling."""
-
         def infer(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
             states = self.encoder.states(inputs)
             chosen = states if layer is None else [states[layer]]

@@ -12,7 +12,6 @@ from electra_tf.config import fields
 from electra_tf.config.fields import Group, field, list_field, require, resumable_field
 from electra_tf.errors import UserError, did_you_mean
 
-# Fields of tagging and of question answering.
 _tagging_field = functools.partial(field, only_with="task=chunking|ner|pos|tagging")
 _qa_field = functools.partial(field, only_with="task=squad1|squad2")
 
@@ -308,7 +307,6 @@ class SearchConfig(Group):
             require(names.count(name) == 1, f"--search names {name} twice.")
 
     def parsed(self) -> list[tuple[str, tuple[float, ...], bool]]:
-        """Returns the flags of ``search`` as parsed by ``parse_axis``."""
         return [parse_axis(text) for text in self.search]
 
 

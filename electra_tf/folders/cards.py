@@ -33,7 +33,6 @@ def card(title: str, use: str, code: str, facts: str) -> str:
 
 
 def _sections(parts: Mapping[str, Sequence[str]]) -> str:
-    """Formats lines by section title as Markdown; leaves out empty sections."""
     return "".join(
         f"## {title}\n\n" + "\n".join(lines) + "\n\n"
         for title, lines in parts.items()
@@ -42,7 +41,6 @@ def _sections(parts: Mapping[str, Sequence[str]]) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a Markdown table, or [] without rows."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|".join(["", *["---"] * len(header), ""])
     return lines and [f"| {' | '.join(header)} |", rule, *lines]
@@ -89,7 +87,6 @@ def pretraining_card(
     config = settings.get("config", {})
     text = config.get("records") or config.get("corpus")
     hashes = _facts(settings.get("data", {}), ("vocabulary_sha256", "records_sha256"))
-    data = [f"* text: {_formatted(text)}", *hashes] if text else []
     parts = {
         "Model": [
             f"* encoder: {flags['num_layers']} layers x {flags['hidden_size']}, "
@@ -97,7 +94,7 @@ def pretraining_card(
             *(f"* `{name}.keras`: {n:,} parameters" for name, n in parameters.items()),
             *text_lines(*casing, folder.vocabulary(), flags["max_seq_length"]),
         ],
-        "Data": data,
+        "Data": [f"* text: {_formatted(text)}", *hashes] if text else [],
         "Recipe": _flags(config, PretrainConfig),
         "Scores on held-out text": _table(
             ("score", "value", "trivial", "trivial means"), scores

@@ -91,7 +91,6 @@ def _load_halves(path: Path) -> keras.Model:
 
 
 def _config_of(path: Path) -> dict[str, Any]:
-    """Returns the config of a `.keras` file, after a check of its sizes."""
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(info.file_size for info in archive.infolist())
         if unpacked > _MOST_UNPACKED * path.stat().st_size:

@@ -5,12 +5,14 @@ operations read them in float32 and others in bfloat16. Every weight needs its o
 initializer instance: a reused one gives identical kernels.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.errors import UserError
 from electra_tf.layers.quantization import int8_matmul
 from electra_tf.layers.serialization import Serializable
 
@@ -49,10 +51,10 @@ def check_positive(**sizes: int) -> None:
             raise ValueError(f"{name} must be positive, got {size!r}: give an integer.")
 
 
-def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raises ValueError unless ``value`` is one of the allowed names."""
+def check_choice(name: str, value: Any, allowed: Collection[str]) -> None:
+    """Raises ValueError if the value of an option is not one of ``allowed``."""
     if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; allowed are {', '.join(allowed)}.")
+        raise UserError(f"{name} is {value!r}; allowed are {', '.join(allowed)}.")
 
 
 def add_weight(

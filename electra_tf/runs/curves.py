@@ -41,8 +41,7 @@ def plot_curves(
     ``baselines`` are values of dashed lines by metric name. Raises UserError if no line
     of ``metrics_jsonl`` has a metric to draw.
     """
-    rows = files.read_json_lines(metrics_jsonl)
-    figure = _figure(rows, baselines, metrics_jsonl)
+    figure = _figure(files.read_json_lines(metrics_jsonl), baselines, metrics_jsonl)
     title = f"Metrics of {Path(metrics_jsonl).absolute().parent.name}"
     figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
     with files.replacing(png_path) as part:
@@ -55,8 +54,7 @@ def plot_seeds(folder: Path, metric: str, baseline: float | None, log: Log) -> N
     panels = figure.subplots(1, 2, sharex=True)
     labels = {"loss": "training loss", metric: f"held-out {metric}"}
     try:
-        rows = files.read_json_lines(folder / METRICS)
-        rows = [row for row in rows if "step" in row]
+        rows = [row for row in files.read_json_lines(folder / METRICS) if "step" in row]
         for axis, (name, label) in zip(panels, labels.items(), strict=True):
             for seed in sorted({row["seed"] for row in rows}):
                 points = _series([row for row in rows if row["seed"] == seed], name)

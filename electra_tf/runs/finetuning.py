@@ -66,8 +66,7 @@ def main(config: FinetuneConfig) -> int:
     report = run(with_recipe(config, cli.say), cli.say)
     if report is None:
         return cli.STOPPED
-    failed = len(report["failed_seeds"]) == len(report["seeds"])
-    return cli.ERROR if failed else cli.OK
+    return cli.ERROR if len(report["failed_seeds"]) == len(report["seeds"]) else cli.OK
 
 
 def with_recipe(config: FinetuneConfig, log: Log) -> FinetuneConfig:
@@ -96,8 +95,7 @@ def run(
             config = searched(config, log, task)
         ready = prepare(config, log, task)
         with files.owned(ready.folder.path):
-            is_frozen = config.run.frozen
-            report = ready.probe() if is_frozen else ready.finish(ready.train())
+            report = ready.probe() if config.run.frozen else ready.finish(ready.train())
     except Stopped as signal:
         log(f"{signal}: {callbacks.SAVED_AND_STOPPED}")
         return None
@@ -149,8 +147,7 @@ def searched(
             # Version 0.3 left checkpoints alone.
             files.remove(place)
         flags = config.trying({**fixed, "output_dir": str(place), **values})
-        trial = prepare(flags, lambda line: None, split)
-        (result,) = trial.train()
+        (result,) = prepare(flags, lambda line: None, split).train()
         score = result["scores"]["search"][split.main_metric]
         score = math.nan if result.get("diverged") else score
         return score, result["failure"]
@@ -193,7 +190,6 @@ class FinetuningRun:
     ``begin``.
 
     Attributes:
-        start: the pretrained encoder and its tokenizer.
         baseline: scores of the majority baseline, by evaluation split.
         described: the content of config.json.
         main: the main evaluation split and its main metric.
@@ -214,8 +210,7 @@ class FinetuningRun:
         self._precision = options.export_precision
         self._max_score_loss = options.max_score_loss
         # Outputs of the search before this run.
-        is_after_search = bool(config.search.search)
-        self._keep = (layout.SEARCHED, layout.SEARCHING) if is_after_search else ()
+        self._keep = (layout.SEARCHED, layout.SEARCHING) if config.search.search else ()
         if options.export_onnx:
             export.require_onnx()
         # Imported here, to raise the errors first.
@@ -369,7 +364,6 @@ class FinetuningRun:
     def _scored(
         self, model: TaskModel, splits: Sequence[str]
     ) -> dict[str, tuple[Any, Scores]]:
-        """Returns predictions and scores of the trained weights by split."""
         self.scorer.model.set_weights(model.get_weights())
         self.data.tune(self.scorer)
         return {split: self.data.score(split, self.scorer) for split in splits}
@@ -442,7 +436,6 @@ class FinetuningRun:
         report |= finetuning_report.examine(data, answers[split], self.log)
         if len(report["failed_seeds"]) == len(results):
             self.log("every seed failed; exiting with code 1")
-        # With the tuned threshold.
         folder.describe_tuned(data.task)
         finetuning_report.write_predictions(data, answers, folder.path)
         if model.encoder.lora_rank:
@@ -480,8 +473,7 @@ class FinetuningRun:
             )
             self.log(f"saved model for serving: {path}")
         else:
-            is_onnx = name == "model.onnx"
-            write = export.export_onnx if is_onnx else export.export_litert
+            write = export.export_onnx if name == "model.onnx" else export.export_litert
             accept = functools.partial(self._accept, answers, path, report)
             options = {"precision": "int8", "accept": accept} if is_int8 else {}
             difference = write(model, task, str(path), **options)

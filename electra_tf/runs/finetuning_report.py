@@ -33,7 +33,6 @@ def summary(
             "std": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
             "min": float(values.min()),
             "max": float(values.max()),
-            # Some scores have no baseline.
             "baseline": baseline[split].get(name, math.nan),
         }
 

@@ -138,7 +138,6 @@ def _given_files(config: FinetuneConfig, eval_split: str) -> dict[str, str]:
 def _split_files(
     config: FinetuneConfig, find: Callable[[str], Mapping[str, str]], needs: str
 ) -> Mapping[str, str]:
-    """Returns the files of --train, --eval and --test, or of --data_dir."""
     data = config.data
     if data.train:
         return _given_files(config, "dev")
@@ -210,7 +209,6 @@ TASKS: dict[str, TaskRow] = {
 }
 
 
-# A larger share of unknown tokens gets a warning.
 _MANY_UNKNOWN = 0.01
 # Minimum number of training examples to tune a threshold on a tenth of them.
 _FEWEST_TO_TUNE = 100
@@ -294,7 +292,6 @@ class TaskData:
             )
         for split, each in {"training": self.train, **self.examples}.items():
             texts = (getattr(example, "texts", ()) for example in each)
-            # Also pairs with an empty second text.
             if empty := sum(not all(map(str.strip, own)) for own in texts):
                 log(f"warning: {empty} of {len(each)} {split} examples have no text")
         vocabulary, lengths = tokenizer.vocabulary, self.train_rows.lengths

@@ -117,7 +117,6 @@ class HealthWarnings:
         if step < self.min_steps or "replaced_fraction" not in values:
             return
         for rule in (self._collapse, self._strong_generator):
-            # A rule that has warned stays silent.
             if self._counts[rule] == self.windows:
                 continue
             message = rule(values)

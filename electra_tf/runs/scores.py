@@ -8,8 +8,6 @@
 
 Files of pairs are BLiMP's (Warstadt et al., 2020): JSON lines with ``sentence_good``,
 ``sentence_bad``, paradigm (``UID``) and ``field``.
-
-Letters: B rows, S tokens.
 """
 
 import dataclasses
@@ -127,8 +125,7 @@ def row_scores(
         if method == "masked_lm":
             at = np.array([[position] for _, position in part], np.int32)
             inputs["masked_lm_positions"] = tf.constant(at)
-        values = score(inputs).numpy()
-        for (row, position), own in zip(part, values, strict=True):
+        for (row, position), own in zip(part, score(inputs).numpy(), strict=True):
             if position is None:
                 scores[row][:] = own[1 : len(rows[row]) - 1]
             else:
@@ -138,7 +135,7 @@ def row_scores(
 
 
 def _scorer(method: str, model: keras.Model, mask_id: int) -> Callable:
-    """Returns the traced function of a method: inputs to scores [B, S] or [B, 1]."""
+    """Returns the traced function of a method: inputs to scores [rows, tokens or 1]."""
 
     @tf.function(reduce_retracing=True)
     def score(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -216,7 +213,6 @@ def count(
     orders: dict[str, dict[str, list]] = {"paradigms": {}, "fields": {}, ALL: {}}
     for pair, good, bad in zip(pairs, values[::2], values[1::2], strict=True):
         sums = np.array([[x.sum(), x.mean()] for x in (good, bad)])
-        # 1 for a correct order, 0.5 for a tie.
         order = (np.sign(sums[0] - sums[1]) + 1) / 2
         names = (pair.paradigm, pair.field, ALL)
         for by_name, name in zip(orders.values(), names, strict=True):
@@ -232,8 +228,7 @@ def _accuracies(orders: Sequence[np.ndarray]) -> dict[str, Any]:
     row: dict[str, Any] = {"pairs": len(orders)}
     shares = np.mean(orders, axis=0, dtype=np.float64)
     for by, share in zip(("sum", "mean"), shares, strict=True):
-        ends = (share, *wilson(share, len(orders)))
-        row[by] = tuple(100 * float(x) for x in ends)
+        row[by] = tuple(100 * float(x) for x in (share, *wilson(share, len(orders))))
     return row
 
 

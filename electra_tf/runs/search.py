@@ -26,7 +26,6 @@ from electra_tf.errors import UserError
 from electra_tf.folders.finetuning import SEARCHED
 from electra_tf.tasks.metrics import rank
 
-# Number of random trials before the estimator proposes values.
 _AT_RANDOM = 6
 # A row of search.json. A score that is not finite is null.
 _TRIAL = {"values": dict[str, float], "score": float | None, "failure": str}
@@ -51,7 +50,6 @@ def space(
 
 
 def _around(name: str, value: float) -> tuple[float, float]:
-    """Returns the default range of a hyperparameter, around the run's value."""
     if name == "learning_rate":
         return value / 5, value * 5
     if name == "epochs":

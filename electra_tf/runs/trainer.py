@@ -112,7 +112,6 @@ class Trainer(StepCallback):
         )
 
     def _begin(self, seed: int, folder: FinetuningFolder | None) -> None:
-        """Starts a seed, or restores its last finished epoch from ``folder``."""
         model = self.model
         self._seed, self._store, self.step = seed, None, 0
         if folder is not None:

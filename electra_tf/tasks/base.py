@@ -6,7 +6,7 @@ Letters: R feature rows, B batch, S sequence, C classes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -310,9 +310,3 @@ def check_strings(name: str, value: Any) -> None:
     """Raises ValueError if the value is one string, which iterates as letters."""
     if isinstance(value, str):
         raise UserError(f"{name} must be a tuple of strings, got {value[:80]!r}.")
-
-
-def check_choice(name: str, value: Any, allowed: Collection[str]) -> None:
-    """Raises ValueError if the value of an option is not one of ``allowed``."""
-    if value not in allowed:
-        raise UserError(f"{name} is {value!r}; allowed are {', '.join(allowed)}.")

@@ -3,7 +3,7 @@
 import dataclasses
 
 from electra_tf.errors import UserError
-from electra_tf.tasks.base import check_choice
+from electra_tf.layers.weights import check_choice
 from electra_tf.tasks.heads import TaskModel
 
 EXPONENTS = {"exact": 0, "original": 1}

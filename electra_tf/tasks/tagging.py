@@ -24,8 +24,9 @@ from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.losses import token_cross_entropy, weighted_mean
+from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task, check_choice
+from electra_tf.tasks.base import Ragged, Rows, Scores, Task
 from electra_tf.tasks.encoding import Columns, in_batches, padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.metrics import precision_recall_f1

@@ -18,8 +18,9 @@ import tensorflow as tf
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError, did_you_mean
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics
-from electra_tf.tasks.base import Example, Rows, Scores, Task, check_choice, write_tsv
+from electra_tf.tasks.base import Example, Rows, Scores, Task, write_tsv
 from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
 from electra_tf.tasks.heads import ClassificationHead, Tensors
 
