@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from electra_tf import cli
-from electra_tf.analysis.inspector import Fills, Verdicts
 from electra_tf.runs.curves import PALETTE
 
 
@@ -60,9 +59,7 @@ class Section:
         return images
 
 
-def page(
-    sections: Sequence[Section], about: str, answers: Sequence[Verdicts | Fills] = ()
-) -> str:
+def page(sections: Sequence[Section], about: str, answers: Sequence[Any] = ()) -> str:
     """Renders a self-contained HTML document; escapes all texts.
 
     Tokens of ``answers`` are shaded by P(replaced), and underlined above 50 %.

@@ -146,6 +146,11 @@ class PretrainedModel(SentenceEncoder):
         encoder: a ``TextEncoder`` without dropout.
         tokenizer: its ``WordPiece``.
         max_seq_length: maximum number of tokens of a text.
+
+    Examples:
+        >>> mini = et.load("mini")
+        >>> mini.encode([("one text", "its pair")], layer=2).shape
+        (1, 256)
     """
 
     def __init__(
@@ -188,7 +193,13 @@ class PretrainedModel(SentenceEncoder):
 
 
 class ExportedModel(Predictor):
-    """A SavedModel with ``predict`` only; see ``load``."""
+    """A SavedModel with ``predict`` only; see ``load``.
+
+    Examples:
+        >>> et.TextClassifier.from_preset("mini", ["bad", "good"]).export("served")
+        >>> sorted(et.load("served").predict(["Lovely."])[0])
+        ['label', 'probabilities', 'probability']
+    """
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the predictions of ``TextModel.predict``."""

@@ -244,6 +244,11 @@ def export_litert(
     Raises:
         ValueError: if the conversion fails, or if the difference of a float32 file is
             not below 1e-3, for regression times the largest label.
+
+    Examples:
+        >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
+        >>> model.export("mood.tflite", format="litert") < 1e-4  # calls this function
+        True
     """
     try:
         from ai_edge_litert.interpreter import Interpreter
