@@ -63,7 +63,7 @@ def test_a_second_process_waits_for_the_first(corpus, arguments, tmp_path):
         second = start(folder, arguments, stderr=subprocess.PIPE, text=True)
         line = next(line for line in second.stderr if "waiting for it" in line)
         assert f"is working in {folder}" in line
-        assert {path.name for path in folder.iterdir()} == {".lock"}
+        assert {path.name for path in folder.iterdir()} == {".lock", ".lock.owner"}
         shutil.copytree(tmp_path / "whole", folder, dirs_exist_ok=True)
     told = second.communicate(timeout=60)[1]
     assert second.returncode == 0, told

@@ -15,7 +15,7 @@ ELSEWHERE = {
     "extending.md": "tests/systems/test_outside_objective.py",
     "index.md": "tests/test_packaging.py",
 }
-HERE = {"python.md", "serving.md"}
+HERE = {"finetuning.md", "python.md", "serving.md"}
 # tests/test_readme.py runs this block of python.md, which needs records.
 PRETRAINING = "et.Electra("
 
