@@ -34,8 +34,9 @@ CALLS = {
         one(HIDDEN, MASK): "TransformerEncoder TransformerEncoderBlock",
         one(HIDDEN, POSITIONS): "MaskedLMHead",
         one(HIDDEN, INPUTS): "TokenPrediction CopyingTokenPrediction JointObjective "
-        "TaggingHead SpanHead IndependentSpanHead",
-        one([HIDDEN] * 3, INPUTS): "ClassificationHead HiddenClassificationHead",
+        "SpanHead IndependentSpanHead",
+        one([HIDDEN] * 3, INPUTS): "ClassificationHead HiddenClassificationHead "
+        "TaggingHead",
         one(INPUTS): "TextEncoder Discriminator ReplacedTokenDetector EnergyModel "
         "TaskModel TextClassifier TokenClassifier QuestionAnswering",
         one(CLOZE): "MaskedLM UnigramGenerator TwoTowerGenerator",
