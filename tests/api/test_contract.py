@@ -597,4 +597,4 @@ def test_arguments_of_keras_work(models, starts):
     close(model.evaluate(cached, verbose=0), model.evaluate(WORDS, LABELS, verbose=0))
     with pytest.raises(ValueError, match="leave out y"):
         model.evaluate(cached, LABELS)
-    assert model.predict(WORDS, verbose=1) == model.predict(WORDS, 2, "auto")
+    assert model.predict(WORDS, 2, verbose=1) == model.predict(WORDS, 2, "auto")
