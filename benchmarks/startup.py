@@ -4,19 +4,16 @@
 
 Every figure is of a fresh process. Pretraining: ``configs/small.cfg`` on records of
 random words, 32 x 128 in bfloat16, from the start of the process to the end of its
-first and second step. Three sides take turns: ``off`` without a cache of compiled code,
-``cold`` with an empty cache, ``warm`` with the cache of an earlier run. Fine-tuning:
-640 rows of text, 32 per step, in CPU seconds of the whole command. A run with three
-times as many steps gives the cost of a step; the rest is the fixed cost.
+first and second step. Fine-tuning: 640 rows of text, 32 per step, in CPU seconds of the
+whole command. A run with three times as many steps gives the cost of a step; the rest
+is the fixed cost.
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,13 +49,11 @@ def write_texts(folder):
     (folder / "eval.csv").write_text("\n".join(lines[:161]))
 
 
-def run(module, *flags, cache):
+def run(module, *flags):
     """Runs a command; returns its CPU seconds and the ends of its phases."""
-    environment = {**os.environ, "ELECTRA_TF_XLA_CACHE": str(cache)}
-    environment.pop("TF_XLA_FLAGS", None)
     before, began = os.times(), time.time()
     command = [sys.executable, __file__, "--inside", module, str(began), *flags]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
     after = os.times()
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
@@ -70,7 +65,6 @@ def inside(module, began, *flags):
     """Runs a command in this process and prints the ends of its phases."""
     from electra_tf.config import startup
 
-    startup.keep_compiled_code()
     with startup.lightly():
         import keras
 
@@ -134,7 +128,7 @@ def prepare(folder):
 
 
 def pretraining(folder, rounds):
-    """Returns the phases by side and round, in seconds since the process start."""
+    """Returns the phases by round, in seconds since the process start."""
     flags = (
         *shared(folder, "run"),
         f"--eval_records={folder}/records/eval-*.tfrecord",
@@ -143,21 +137,11 @@ def pretraining(folder, rounds):
         "--mixed_precision=bfloat16",
         "--overwrite",
     )
-    caches = {"off": "off", "cold": folder / "cold", "warm": folder / "warm"}
-    run("pretraining", *flags, cache=caches["warm"])
-    phases = {side: [] for side in caches}
-
-    def measure(side):
-        shutil.rmtree(folder / "cold", ignore_errors=True)
-        phases[side].append(run("pretraining", *flags, cache=caches[side])[1])
-        return phases[side][-1]["step 1"]
-
-    sides = {side: functools.partial(measure, side) for side in caches}
-    return harness.interleave(sides, rounds), phases
+    return [run("pretraining", *flags)[1] for _ in range(rounds)]
 
 
 def finetuning(folder, rounds):
-    """Returns the fixed cost by side and round, in CPU seconds."""
+    """Returns the total and the cost of a step by round, in CPU seconds."""
     flags = (
         "--task=classification",
         f"--train={folder}/train.csv",
@@ -169,21 +153,21 @@ def finetuning(folder, rounds):
         "--overwrite",
     )
     steps = TRAIN_ROWS // ROWS
-    caches = {"off": "off", "warm": folder / "warm"}
-    run("finetuning", *flags, "--epochs=1", cache=caches["warm"])
-    totals = {side: [] for side in caches}
-
-    def measure(side):
+    totals = []
+    for _ in range(rounds):
         one, three = (
-            run("finetuning", *flags, f"--epochs={epochs}", cache=caches[side])[0]
-            for epochs in (1, 3)
+            run("finetuning", *flags, f"--epochs={epochs}")[0] for epochs in (1, 3)
         )
         per_step = (three - one) / (2 * steps)
-        totals[side].append({"total": one, "per_step": per_step})
-        return one - steps * per_step
+        fixed = one - steps * per_step
+        totals.append({"total": one, "per_step": per_step, "fixed": fixed})
+    return totals
 
-    sides = {side: functools.partial(measure, side) for side in caches}
-    return harness.interleave(sides, rounds), totals
+
+def median(unit, what, rounds, name):
+    """Returns a row of the report."""
+    ours = float(np.median([figures[name] for figures in rounds]))
+    return {"what": what, "unit": unit, "ours": ours}
 
 
 def parts(ends):
@@ -202,19 +186,16 @@ def main():
         write_texts(folder)
         prepare(folder)
         if arguments.only != "finetuning":
-            figures, phases = pretraining(folder, arguments.rounds)
-            for side in ("warm", "cold"):
-                what = f"process start to the first step of small, {side} cache"
-                sides = {"ours": side, "peer": "off"}
-                rows.append(harness.row(what, figures, unit="seconds", **sides))
-            details["phases"] = {side: parts(ends) for side, ends in phases.items()}
+            ends = pretraining(folder, arguments.rounds)
+            what = "process start to the first step of small"
+            rows.append(median("seconds", what, ends, "step 1"))
+            details["phases"] = parts(ends)
         if arguments.only != "pretraining":
-            figures, details["finetuning"] = finetuning(folder, arguments.rounds)
+            totals = details["finetuning"] = finetuning(folder, arguments.rounds)
             what = "fine-tuning small on 640 rows: fixed cost"
-            sides = {"ours": "warm", "peer": "off"}
-            rows.append(harness.row(what, figures, unit="CPU seconds", **sides))
-    for side, seconds in details.get("phases", {}).items():
-        print(side, ", ".join(f"{name} {s:.1f}" for name, s in seconds.items()))
+            rows.append(median("CPU seconds", what, totals, "fixed"))
+    phases = details.get("phases", {}).items()
+    print(", ".join(f"{name} {seconds:.1f}" for name, seconds in phases))
     harness.report("startup", rows, arguments.output, **details)
 
 

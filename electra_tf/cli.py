@@ -102,7 +102,6 @@ def run(command: Command, arguments: Sequence[str]) -> int:
                 raise UserError(f"--{name} is required; see --help.")
             if is_list and not leaf.metadata["repeated"] and counts[f"--{name}"] > 1:
                 note(f"warning: only the last --{name} counts: join with commas.")
-        startup.keep_compiled_code()
         with startup.lightly():
             function = pkgutil.resolve_name(command.function)
         code = function(config, rest) if command.arguments else function(config)

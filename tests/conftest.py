@@ -1,4 +1,4 @@
-"""Four logical CPU devices, XLA cache, fixed seeds, and the installed library."""
+"""Four logical CPU devices, fixed seeds, and the installed library."""
 
 import gc
 import os
@@ -11,12 +11,6 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests wait longer for XLA's compiler than for its compiled code.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-
-from electra_tf.config import startup
-
-# Before the import of TensorFlow, so that test workers and subprocesses share the
-# cache of compiled XLA code.
-startup.keep_compiled_code()
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import pytest

@@ -1,8 +1,8 @@
 """Functions traced once: XLA-compiled ones, and one trace for a stack of layers.
 
-XLA-compiled functions are named after a hash of their content. XLA's disk cache finds
-them by name, and TensorFlow's own names contain a counter, so a repeated command would
-miss the cache.
+XLA-compiled functions are named after a hash of their content. TensorFlow finds
+compiled code by the function's name, and its own names contain a counter, so the models
+of further seeds or trials would be compiled again.
 """
 
 import functools
