@@ -245,9 +245,7 @@ def _finish(
         held_out = [records.join_shards(path, folder / WORK, held_out)]
     counts = collections.Counter()
     for result in results:
-        for name in ("documents", "lines", "characters"):
-            counts[name] += result[name]
-        counts.update(unknown_tokens=result["unknown"], **result["dropped"])
+        counts.update(result["counts"])
     manifest = records.Manifest(
         settings=settings,
         vocabulary={

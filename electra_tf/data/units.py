@@ -36,7 +36,7 @@ MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
 SPLITS = ("train", "eval")
 # Steps of a build: suffixes of the files that mark a unit as finished.
-READ, BUILD = "read.npz", "json"
+READ, BUILD = "read.npz", "built.json"
 _HASHES = 1 << 64
 # Starting a process takes about as long as building this much text.
 _BYTES_WORTH_A_PROCESS = 4 << 20
@@ -188,16 +188,15 @@ class Worker:
             )
             for split in SPLITS
         }
-        counts = dict.fromkeys(("documents", "lines", "characters"), 0)
         verdicts = () if unit.verdicts is None else unit.verdicts
-        reasons = (selection.REASONS[v] for v in verdicts if v != selection.KEPT)
-        dropped = collections.Counter(reasons)
+        counts = collections.Counter(
+            selection.REASONS[v] for v in verdicts if v != selection.KEPT
+        )
         for document in unit.documents():
             split = "eval" if text_hash(document) in job.held_out else "train"
             rows[split] += builders[split].build([self._tokenizer.encode(document)])
-            counts["documents"] += 1
-            counts["lines"] += len(document)
-            counts["characters"] += characters(document) + len(document)
+            size = characters(document) + len(document)
+            counts.update(documents=1, lines=len(document), characters=size)
         shards: dict[str, Any] = dict.fromkeys(SPLITS)
         for split, examples in rows.items():
             job.rng(unit, f"shuffle {split}").shuffle(examples)
@@ -205,9 +204,8 @@ class Worker:
                 path = job.file(unit, f"{split}.tfrecord")
                 shards[split] = dataclasses.asdict(write_shard(path, examples))
         unk = job.vocabulary.unk_id
-        unknown = sum(int((row == unk).sum()) for row in rows["train"])
-        result = {**counts, **shards, "unknown": unknown, "dropped": dropped}
-        files.write_json(job.file(unit, BUILD), result)
+        counts["unknown_tokens"] = sum(int((row == unk).sum()) for row in rows["train"])
+        files.write_json(job.file(unit, BUILD), {"counts": counts, **shards})
         return counts["documents"]
 
 
