@@ -77,22 +77,16 @@ def select_whole_words(
     at most P; and the word of each piece, [B, S] int32. Returns positions, [B, P]
     int32, and the mask of used slots, [B, P] bool.
     """
-    batch, length = tf.shape(noise)[0], noise.shape[1]
     # All pieces of a word share one noise value, so they stay adjacent in the order.
     keyed = tf.where(candidates, tf.gather(noise, words, batch_dims=1), noise.dtype.max)
     order = tf.argsort(keyed, axis=1, stable=True)
-    # Unique across rows: one segment sum counts the whole batch.
-    flat = words + tf.range(batch)[:, None] * length
-    ones = tf.cast(candidates, tf.int32)
-    pieces = tf.math.unsorted_segment_sum(ones, flat, batch * length)
-    sizes = tf.gather(tf.gather(pieces, flat), order, batch_dims=1)
-    usable = tf.gather(candidates, order, batch_dims=1)
+    ones, length = tf.cast(candidates, tf.int32), noise.shape[1]
+    pieces = tf.math.bincount(words, ones, length, length, axis=-1)
+    before = tf.cumsum(pieces, axis=1, exclusive=True)
     # 1-based index of each piece within its word.
-    flat = tf.gather(flat, order, batch_dims=1)
-    indices = tf.broadcast_to(tf.range(length), tf.shape(flat))
-    starts = tf.math.unsorted_segment_min(indices, flat, batch * length)
-    place = indices - tf.gather(starts, flat) + 1
-
+    place = tf.cumsum(ones, axis=1) - tf.gather(before, words, batch_dims=1)
+    of_words = (candidates, tf.gather(pieces, words, batch_dims=1), place)
+    usable, sizes, place = (tf.gather(each, order, batch_dims=1) for each in of_words)
     taken = tf.zeros_like(usable)
     # A pass stops at the first word that does not fit; the next one continues after it.
     for _ in range(4):
