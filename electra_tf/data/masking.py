@@ -96,13 +96,8 @@ def select_whole_words(
         # Also counts the remaining pieces of the word: words are never split.
         blocked = eligible & (upto + sizes - place > left)
         taken |= eligible & (tf.cumsum(tf.cast(blocked, tf.int32), axis=1) == 0)
-    first = _true_first(taken)[:, :size]
+    first = tf.math.top_k(tf.cast(taken, tf.int32), k=size).indices
     return tuple(tf.gather(values, first, batch_dims=1) for values in (order, taken))
-
-
-def _true_first(flags: tf.Tensor) -> tf.Tensor:
-    """Returns the positions of True in each row in order, then those of False."""
-    return tf.argsort(tf.cast(~flags, tf.int32), axis=1, stable=True)
 
 
 def select_with_replacement(
@@ -111,7 +106,10 @@ def select_with_replacement(
     """Draws positions independently, as the original does; positions can repeat."""
     drawn = tf.cast(uniform(noise) * tf.cast(available, tf.float32), tf.int32)
     drawn = tf.clip_by_value(drawn, 0, tf.maximum(available - 1, 0))
-    return tf.gather(_true_first(candidates), drawn, batch_dims=1)
+    # Equal values keep their order.
+    flags = tf.cast(candidates, tf.int32)
+    first = tf.math.top_k(flags, k=tf.shape(flags)[1]).indices
+    return tf.gather(first, drawn, batch_dims=1)
 
 
 SELECTORS = ("tokens", "whole_words", "rare_tokens", "with_replacement")
