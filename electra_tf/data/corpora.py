@@ -69,8 +69,7 @@ def open_corpus(
     skipped: list[str] = []
     for spec in map(str, sources):
         if spec == "installed":
-            # Records of other versions of the packages stay valid.
-            opened[spec] = Generated(spec, installed.documents, lambda: "")
+            opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
         elif spec.startswith("tfds:"):
             opened[spec] = _tfds(spec)
         else:
