@@ -12,6 +12,7 @@ import importlib.metadata
 import inspect
 import itertools
 import math
+import operator
 import os
 import platform
 import re
@@ -72,17 +73,12 @@ def documents() -> Sequence[list[str]]:
         with pool() as executor:
             chunk = _MODULES_OF_A_PROCESS
             read = [*executor.map(_module_paragraphs, paths, chunksize=chunk)]
-    seen: set[str] = set()
-    modules = []
-    for texts in read:
-        paragraphs = []
+    first: dict[str, tuple[int, str]] = {}
+    for number, texts in enumerate(read):
         for text in texts:
-            if (key := text.casefold()) not in seen:
-                seen.add(key)
-                paragraphs.append(text)
-        if paragraphs:
-            modules.append(paragraphs)
-    return modules
+            first.setdefault(text.casefold(), (number, text))
+    modules = itertools.groupby(first.values(), operator.itemgetter(0))
+    return [[text for _, text in module] for _, module in modules]
 
 
 @functools.cache

@@ -74,8 +74,8 @@ def select_whole_words(
     Skips words that would exceed the row's count. Four passes over the same order fill
     the rest with shorter words. Takes noise, [B, S] int64, the only source of
     randomness; candidates, [B, S] bool, that may be masked; counts to mask, [B] int32,
-    at most P; and the word of each piece, [B, S] int32. Returns positions, [B, P]
-    int32, and the mask of used slots, [B, P] bool.
+    at most P and the candidates; and the word of each piece, [B, S] int32, numbered in
+    order. Returns positions, [B, P] int32, and the mask of used slots, [B, P] bool.
     """
     # All pieces of a word share one noise value, so they stay adjacent in the order.
     keyed = tf.where(candidates, tf.gather(noise, words, batch_dims=1), noise.dtype.max)
@@ -103,7 +103,10 @@ def select_whole_words(
 def select_with_replacement(
     noise: tf.Tensor, candidates: tf.Tensor, available: tf.Tensor
 ) -> tf.Tensor:
-    """Draws positions independently, as the original does; positions can repeat."""
+    """Draws positions independently, as the original does; positions can repeat.
+
+    Takes noise, [B, P], and the numbers of candidates, [B, 1]. Returns [B, P] int32.
+    """
     drawn = tf.cast(uniform(noise) * tf.cast(available, tf.float32), tf.int32)
     drawn = tf.clip_by_value(drawn, 0, tf.maximum(available - 1, 0))
     # Equal values keep their order.
@@ -234,8 +237,8 @@ class Masking:
         noise = row_noise(keys, _POSITIONS, self.max_seq_length)
         used = tf.range(size)[None, :] < counts[:, None]
         if self._select == "with_replacement":
-            share = noise[:, :size]
-            positions = select_with_replacement(share, candidates, available[:, None])
+            draws = noise[:, :size]
+            positions = select_with_replacement(draws, candidates, available[:, None])
         elif self._select == "whole_words":
             # Index of each piece's word within its row.
             continues = tf.gather(self._continuation, input_ids) & (input_mask > 0)
@@ -244,9 +247,9 @@ class Masking:
             words = tf.maximum(words, 0)
             positions, used = select_whole_words(noise, candidates, counts, size, words)
         else:
-            # Draws distinct positions. Deviation: the original draws with replacement.
-            # Its effective mask rate is 13.8 %, not 15 %, and colliding draws average
-            # token ids.
+            # Draws distinct positions, uniformly. Deviation: the original draws with
+            # replacement. Its effective mask rate is 13.8 %, not 15 %, and colliding
+            # draws average token ids.
             drawn = noise
             if self._select == "rare_tokens":
                 # In proportion to the weights, as the top k of log(weight) plus Gumbel
