@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf import cli, files
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import cards
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
 from electra_tf.interop import task_heads, tokenizer_files
@@ -226,11 +226,9 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
         import torch
     except ImportError as error:
         raise UserError(f"{path} needs PyTorch: pip install torch.") from error
-    try:
+    with explained(f"{path} cannot be read", Exception):
         # Never unpickles code.
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # Unpickling raises many types.
-        raise UserError(f"{path} cannot be read: {cli.reason(error)}") from error
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         raise UserError(
             f"{path} holds more than the tensors of a model: call save_pretrained."

@@ -11,9 +11,9 @@ import h5py
 import keras
 import numpy as np
 
-from electra_tf import cli, files
+from electra_tf import files
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import models
 from electra_tf.interop.names import Row, Style
 from electra_tf.interop.networks import Imported, Sizes, Source, Tower
@@ -78,11 +78,8 @@ def read(source: Source) -> Imported:
     """Reads a backbone, without a head, as the tower to fine-tune."""
     source.reject("generator", "num_heads", "pair")
     path = Path(source.path)
-    try:
+    with explained(f"{path} cannot be loaded by keras-hub", Exception):
         towers, tokenizer = {"discriminator": _tower(_load(path))}, _tokenizer_of(path)
-    except Exception as error:  # Keras raises many types.
-        reason = cli.reason(error)
-        raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error
     return Imported(
         format=NAME,
         source=source.path,
