@@ -17,7 +17,7 @@ from electra_tf.config.commands import CompareConfig, ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders.pretraining import settings_of
 from electra_tf.runs import warm_start
 from electra_tf.systems import build, costs
@@ -124,10 +124,8 @@ def _parsed(
                 f"--{flag}={name}: this name is taken or reserved; choose another."
             )
         words = _words(rest, config)
-        try:
+        with explained(f"--{flag}={name}", (flags.Error, OSError, ValueError)):
             found[name] = cli.parse(config_class, [*shared, *words])
-        except (flags.Error, OSError, ValueError) as error:
-            raise UserError(f"--{flag}={name}: {error}") from error
     return found
 
 
