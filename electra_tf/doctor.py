@@ -19,7 +19,7 @@ from electra_tf import cli
 from electra_tf.config import fields, validation
 from electra_tf.config.commands import DoctorConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, some_of
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.interop import convert
 from electra_tf.interop.networks import Imported, Source, Tower
@@ -221,18 +221,19 @@ def weights(subject: Subject) -> Iterator[Finding]:
         initial = [part for part, is_fresh in fresh.items() if is_fresh]
         if bad:
             yield _problem(
-                f"{name}: values that are not finite in {_first(bad)}",
+                f"{name}: values that are not finite in {some_of(bad, 4)}",
                 "Go back to an earlier checkpoint and lower the learning rate, or copy "
                 "the file again.",
             )
         if empty:
             yield _problem(
-                f"{name}: all zeros in {_first(empty)}", "Import or save them again."
+                f"{name}: all zeros in {some_of(empty, 4)}",
+                "Import or save them again.",
             )
         if initial:
             what = "no part was trained" if len(initial) == len(fresh) else "untrained"
             yield _problem(
-                f"{name}: {what}: {_first(initial)} (biases 0, LayerNorm 1)",
+                f"{name}: {what}: {some_of(initial, 4)} (biases 0, LayerNorm 1)",
                 "The weights were not loaded, or the part was added later. Use the "
                 "checkpoint with trained values.",
             )
@@ -299,11 +300,6 @@ def training(subject: Subject) -> Iterator[Finding]:
     for message in messages:
         yield Finding(PROBLEM if auc < 0.55 else WARNING, *message.split(". ", 1))
     yield _ok(f"{done:,} steps")
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(names[:4]) + more
 
 
 CHECKS: dict[str, Callable[[Subject], Iterable[Finding]]] = {

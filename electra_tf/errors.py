@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 # Prefixes of location lines in TensorFlow errors.
 _GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", "[[")
@@ -48,6 +48,12 @@ def explained(
     except kinds as error:
         message = reason(error) if kinds is Exception else error
         raise UserError(f"{where}: {message}") from error
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """Lists the first names, and says how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

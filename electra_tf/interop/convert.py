@@ -1,7 +1,6 @@
 """Converts pretrained weights between this and other libraries."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +11,7 @@ from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, some_of
 from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
 from electra_tf.interop.networks import Imported, Source
@@ -56,7 +55,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     for note in model.notes:
         log(f"  {note}")
     if model.not_taken:
-        log(f"  not taken: {_listed(model.not_taken)}")
+        log(f"  not taken: {some_of(model.not_taken, 8)}")
     # Every format holds at least one encoder. HDF5 aborts on a full disk.
     weights = sum(array.size for array in model.main.encoder.values())
     with files.replacing(folder, size=(2 if model.float16 else 4) * weights) as part:
@@ -190,7 +189,7 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
         raise UserError(
-            f"--to={folder} is not empty ({_listed(names)}): pass --overwrite."
+            f"--to={folder} is not empty ({some_of(names, 8)}): pass --overwrite."
         )
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     relative = (path.relative_to(folder).as_posix() for path in inside)
@@ -198,10 +197,5 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     if foreign:
         raise UserError(
             f"--to={folder} holds files that are not of this format "
-            f"({_listed(foreign)}): name another folder."
+            f"({some_of(foreign, 8)}): name another folder."
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + rest

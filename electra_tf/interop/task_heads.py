@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf import files
+from electra_tf.config.fields import CASING
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError, explained
 from electra_tf.folders import models
@@ -77,8 +78,7 @@ def read(source: Source) -> Imported:
         source=source.path,
         **source.selected({"discriminator": tower}),
         vocabulary=folder.vocabulary(),
-        lower_case=about["lower_case"],
-        strip_accents=about["strip_accents"],
+        **{name: about[name] for name in CASING},
         trained_length=folder.trained_length,
         task=task,
         facts=task_facts(folder, folder.path / CARD),
