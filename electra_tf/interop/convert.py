@@ -32,13 +32,8 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     # May restore a folder, which then is not overwritten.
     files.remove_leftovers(folder.parent)
     _check_output(Path(options.to), target, overwrite=options.overwrite)
-    source = Source(
-        options.source,
-        generator=options.generator,
-        num_heads=options.num_heads,
-        only=options.only,
-        pair=options.pair,
-    )
+    names = ("generator", "num_heads", "only", "pair")
+    source = Source(options.source, **{name: getattr(options, name) for name in names})
     model = find_format(source).read(source)
     _check_finite(model)
     if model.task:
