@@ -67,6 +67,7 @@ OUTPUT_MATRIX = "generator_lm_head.weight"
 
 # Downloaded besides the weights.
 _SMALL = ("*.json", "vocab.txt")
+# A hub repository, owner/name.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 _FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- {tags}\n---\n\n"
@@ -81,7 +82,7 @@ def detect(source: Source) -> bool:
     """Returns True for a hub name or a folder with the config of ``transformers``."""
     folder = Path(source.path)
     if not folder.is_dir():
-        return _is_hub_name(source.path)
+        return bool(_HUB_NAME.fullmatch(source.path)) and not folder.exists()
     return "model_type" in files.read_json(folder / "config.json", {})
 
 
@@ -164,11 +165,6 @@ def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Importe
         not_taken=tuple(left),
         task=task,
     )
-
-
-def _is_hub_name(path: str) -> bool:
-    """Returns True if a path may name a hub repository (owner/name)."""
-    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
 
 
 def _local_folder(path: str) -> Path:

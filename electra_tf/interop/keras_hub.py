@@ -79,7 +79,11 @@ def read(source: Source) -> Imported:
     source.reject("generator", "num_heads", "pair")
     path = Path(source.path)
     with explained(f"{path} cannot be loaded by keras-hub", Exception):
-        towers, tokenizer = {"discriminator": _tower(_load(path))}, _tokenizer_of(path)
+        if path.is_dir():
+            _check_config(path)
+        # Downloads presets by name. Keras's global policy would round the weights.
+        backbone = _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
+        towers, tokenizer = {"discriminator": _tower(backbone)}, _tokenizer_of(path)
     return Imported(
         format=NAME,
         source=source.path,
@@ -144,14 +148,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
         GELU_NOTE,
         f"keras-hub has one dropout rate, here {sizes.dropout}, also of the attention.",
     )
-
-
-def _load(path: Path) -> keras.Model:
-    """Loads a backbone; keras-hub downloads presets by name."""
-    if path.is_dir():
-        _check_config(path)
-    # Keras's global policy would round the weights.
-    return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
 
 
 def _tokenizer_of(path: Path) -> dict[str, Any]:
