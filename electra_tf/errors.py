@@ -50,7 +50,7 @@ def explained(
         raise UserError(f"{where}: {message}") from error
 
 
-def some_of(names: Sequence[str], most: int) -> str:
+def some_of(names: Sequence[str], most: int = 8) -> str:
     """Lists the first names, and says how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest

@@ -33,7 +33,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     files.remove_leftovers(folder.parent)
     _check_output(Path(options.to), target, overwrite=options.overwrite)
     names = ("generator", "num_heads", "only", "pair")
-    source = Source(options.source, **{name: getattr(options, name) for name in names})
+    source = Source(options.source, **{n: getattr(options, n) for n in names})
     model = find_format(source).read(source)
     _check_finite(model)
     if model.task:
@@ -50,7 +50,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     for note in model.notes:
         log(f"  {note}")
     if model.not_taken:
-        log(f"  not taken: {some_of(model.not_taken, 8)}")
+        log(f"  not taken: {some_of(model.not_taken)}")
     # Every format holds at least one encoder. HDF5 aborts on a full disk.
     weights = sum(array.size for array in model.main.encoder.values())
     with files.replacing(folder, size=(2 if model.float16 else 4) * weights) as part:
@@ -184,7 +184,7 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
         raise UserError(
-            f"--to={folder} is not empty ({some_of(names, 8)}): pass --overwrite."
+            f"--to={folder} is not empty ({some_of(names)}): pass --overwrite."
         )
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     relative = (path.relative_to(folder).as_posix() for path in inside)
@@ -192,5 +192,5 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     if foreign:
         raise UserError(
             f"--to={folder} holds files that are not of this format "
-            f"({some_of(foreign, 8)}): name another folder."
+            f"({some_of(foreign)}): name another folder."
         )

@@ -239,8 +239,7 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
 def read_config(folder: Path) -> dict[str, Any]:
     """Reads config.json; raises ValueError if it is damaged or not supported."""
     path = folder / "config.json"
-    config = files.read_json(path)
-    files.check_shape(config, _SHAPE, f"{path} is damaged")
+    config = files.read_json(path, shape=_SHAPE)
     wrong = [
         f"{name} is {config[name]!r}, not {value!r}"
         for name, value in _FIXED.items()
@@ -309,8 +308,6 @@ def model_card(model: Imported) -> str:
         lines += [f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others]
         casing = (model.lower_case, model.strip_accents)
         lines += cards.text_lines(*casing, model.vocabulary, model.trained_length)
-        # Flags may override the casing and the length in a run's own section.
-        rest = re.sub(r"^## Model\n.*?(?=^## |\Z)", "", model.facts, flags=re.M | re.S)
-        facts = "\n".join(["## Model", "", *lines, "", rest])
+        facts = "\n".join(["## Model", "", *lines, "", model.facts])
     front, code = _FRONT_MATTER.format(tags=tags), _CODE.format(loaded=loaded)
     return front + cards.card(title, use, code, facts.rstrip())
