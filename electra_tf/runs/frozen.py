@@ -261,13 +261,6 @@ def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     return column.values[is_word], rows.weights.values[is_word].astype(float), owners
 
 
-def _is_word(rows: Rows) -> Ragged | None:
-    """Returns the mask of first word pieces in tagging rows, None for other rows."""
-    if not isinstance(rows.weights, Ragged):
-        return None
-    return Ragged((rows.weights.values > 0).astype(np.int32), rows.weights.splits)
-
-
 def states_of(
     encoder: TextEncoder,
     rows: Rows,
@@ -276,9 +269,11 @@ def states_of(
     layers: slice,
 ) -> np.ndarray:
     """Returns pooled states of training rows, float32 [L, N, D], in their order."""
-    is_word = _is_word(rows)
-    counts = np.ones(len(rows), np.int64)
-    if is_word is not None:
+    is_word, counts = None, np.ones(len(rows), np.int64)
+    if isinstance(rows.weights, Ragged):
+        # The first word pieces of tagging rows.
+        first = (rows.weights.values > 0).astype(np.int32)
+        is_word = Ragged(first, rows.weights.splits)
         counts = np.add.reduceat(is_word.values, is_word.splits[:-1])
     # Numbers of the vectors of each row.
     places = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
