@@ -34,9 +34,10 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
             f"reads {' and '.join(names)}: name {len(names)}."
         )
     require_columns(table, columns, "text")
+    rows = [row for _, row in table.rows]
     texts = [
         {name: row.get(column) for name, column in zip(names, columns, strict=True)}
-        for _, row in table.rows
+        for row in rows
     ]
     progress = cli.Progress(len(texts), unit="text")
     answers: list[dict[str, Any]] = []
