@@ -132,11 +132,9 @@ def _parsed(
 def _words(text: str, config: CompareConfig) -> list[str]:
     root = config.data_root
     root = root if paths.is_remote(root) else str(Path(root))
-    try:
+    with explained(text.strip()):
         # Split first: the folder may have spaces or quotes.
         return [word.replace("{data}", root) for word in shlex.split(text)]
-    except ValueError as error:
-        raise UserError(f"{text.strip()}: {error}.") from error
 
 
 def budgeted(described: Systems, config: CompareConfig, vocab_size: int) -> Systems:

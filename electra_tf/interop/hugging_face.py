@@ -210,11 +210,10 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
-        return load_file(path)
     # NumPy lacks some types.
-    except (SafetensorError, AttributeError) as error:
-        raise UserError(f"{path} is damaged, or quantized: {error}.") from error
+    kinds = (SafetensorError, AttributeError)
+    with explained(f"{path} is damaged, or quantized", kinds):
+        return load_file(path)
 
 
 def _pickled(path: Path) -> dict[str, np.ndarray]:
