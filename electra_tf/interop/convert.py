@@ -60,33 +60,6 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     log(f"{Path(options.to)} holds {written}")
-    if options.push_to_hub:
-        address = push(folder, options.push_to_hub, private=options.private)
-        log(f"uploaded to {address}")
-
-
-def push(folder: Path, name: str, *, private: bool) -> str:
-    """Uploads a folder to a model repository, which it may create; returns its URL."""
-    from huggingface_hub import HfApi
-
-    api = HfApi(library_name="electra_tf")
-    try:
-        made = api.create_repo(name, private=private, exist_ok=True)
-        # An existing repository keeps its visibility.
-        is_public = private and not api.model_info(name).private
-        if not is_public:
-            message = "Upload by electra_tf"
-            api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
-    except Exception as error:  # The client raises many types.
-        raise OSError(
-            f"--push_to_hub={name}: cannot upload {folder}, which is written: "
-            f"{cli.reason(error)} Run `hf auth login` and `hf upload`."
-        ) from error
-    if is_public:
-        raise UserError(
-            f"--private: {name} exists and is public: {folder} is not uploaded."
-        )
-    return str(made)
 
 
 def _check_finite(model: Imported) -> None:
