@@ -169,13 +169,9 @@ def _scaled(name: str, config: PretrainConfig, steps: int) -> PretrainConfig:
         if given[flag] is not None
     }
     flat = given | scaled | {"num_train_steps": steps}
-    try:
+    what = f"--system={name} does not fit into the {steps} steps of its budget"
+    with explained(what):
         return fields.from_flat(flat, PretrainConfig)
-    except ValueError as error:
-        raise UserError(
-            f"--system={name} does not fit into the {steps} steps of its budget: "
-            f"{error}"
-        ) from error
 
 
 @dataclasses.dataclass(frozen=True)
