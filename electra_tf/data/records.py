@@ -17,7 +17,7 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.data import paths
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -106,12 +106,10 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     if (version := content["format_version"]) > FORMAT_VERSION:
         raise UserError(f"{path}: format {version} is newer than this library")
     files.check_shape(content, _SHAPE, f"{path} is damaged")
-    try:
+    with explained(f"{path} is damaged", TypeError):
         for split in ("train", "eval"):
             content[split] = tuple(Shard(**shard) for shard in content[split])
         return Manifest(**content)
-    except TypeError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
 
 
 def verify(folder: files.AnyPath) -> Manifest:

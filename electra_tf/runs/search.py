@@ -22,7 +22,7 @@ from optuna.distributions import (
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.finetuning import parse_axis
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders.finetuning import SEARCHED
 from electra_tf.tasks.metrics import rank
 
@@ -175,8 +175,6 @@ class Search:
         for row in stored["trials"]:
             score = math.nan if row.get("score") is None else row["score"]
             trials.append({**row, "score": score})
-            try:
+            with explained(f"{path} is damaged"):
                 self._trial(row["values"], 0.0)
-            except ValueError as error:
-                raise UserError(f"{path} is damaged: {error}") from error
         return trials
