@@ -2,7 +2,6 @@
 
 import collections
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,19 +38,12 @@ def text_sample(
     return "\n\n\n".join(texts) + "\n"
 
 
-class Verdict(NamedTuple):
-    """Display of a discriminator's prediction."""
-
-    mark: str
-    meaning: str
-
-
-# (replaced, predicted as replaced) -> verdict.
-VERDICTS: Mapping[tuple[bool, bool], Verdict] = {
-    (True, True): Verdict("+", "found: replaced, and called replaced"),
-    (True, False): Verdict("-", "missed: replaced, but called real"),
-    (False, True): Verdict("!", "false alarm: real, but called replaced"),
-    (False, False): Verdict(" ", "real, and called real"),
+# (replaced, predicted as replaced) -> mark of a prediction and its meaning.
+VERDICTS: Mapping[tuple[bool, bool], tuple[str, str]] = {
+    (True, True): ("+", "found: replaced, and called replaced"),
+    (True, False): ("-", "missed: replaced, but called real"),
+    (False, True): ("!", "false alarm: real, but called replaced"),
+    (False, False): (" ", "real, and called real"),
 }
 
 
@@ -77,11 +69,11 @@ def verdict_table(
         verdict = (token != other, bool(probability > 0.5))
         counts[verdict] += 1
         sampled = other if token != other else "=" if masked else ""
-        score = f"{VERDICTS[verdict].mark}{100 * probability:.0f}"
+        score = f"{VERDICTS[verdict][0]}{100 * probability:.0f}"
         columns.append((token, "^" if masked else "", sampled, score))
     summary = (
-        f"{counts[key]:4}  {verdict.mark}  {verdict.meaning}"
-        for key, verdict in VERDICTS.items()
+        f"{counts[key]:4}  {mark}  {meaning}"
+        for key, (mark, meaning) in VERDICTS.items()
     )
     return f"{wrapped(names, columns, width)}\n\n" + "\n".join(summary)
 
