@@ -35,11 +35,6 @@ class Scores:
         names = tuple(self.plan.probes)
         return (*names, AVERAGE) if len(names) > 1 else names
 
-    @property
-    def main(self) -> str:
-        """The main score: the average, or the only probe."""
-        return self.columns[-1]
-
     def by_seed(self, system: str, column: str) -> np.ndarray:
         """Returns the scores of all seeds, NaN if missing; averages need all probes."""
         if column == AVERAGE:
@@ -108,14 +103,11 @@ class Scores:
 
 def _score(row: Row) -> float:
     """Returns the score of a probe; diverged seeds count as the baseline."""
-    if _is_finite(row["score"]):
-        return row["score"]
-    return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
-
-
-def _is_finite(score: float | None) -> bool:
     # NaN is null in the file.
-    return score is not None and math.isfinite(score)
+    mean, *scores = np.array([row["score"], *row.get("scores", ())], float)
+    if np.isfinite(mean):
+        return row["score"]
+    return fmean(x if np.isfinite(x) else row["baseline"] for x in scores)
 
 
 def _gain(row: Row) -> float | None:
@@ -213,7 +205,8 @@ def _difference_tables(scores: Scores) -> Iterator[str]:
     )
     head = ["system", "difference", "95 % interval", "p (permutation)", "Holm"]
     head += ["p (t-test)", "Holm", "pairs"]
-    for column in dict.fromkeys((scores.main, *scores.columns)):
+    # First the main score: the average, or the only probe.
+    for column in dict.fromkeys((scores.columns[-1], *scores.columns)):
         differences = scores.differences(column)
         every = differences.values()
         exact, t_test = [one.p_permutation for one in every], [one.p_t for one in every]
