@@ -142,11 +142,8 @@ def searched(
     def attempt(number: int, values: Mapping[str, float]) -> tuple[float, str]:
         # The previous trial is in search.json; its checkpoints would fill the disk.
         files.remove(home.path / f"trial-{number - 1}")
-        place = home.path / f"trial-{number}"
-        if not (place / layout.TASK).exists():
-            # Version 0.3 left checkpoints alone.
-            files.remove(place)
-        flags = config.trying({**fixed, "output_dir": str(place), **values})
+        place = str(home.path / f"trial-{number}")
+        flags = config.trying({**fixed, "output_dir": place, **values})
         (result,) = prepare(flags, lambda line: None, split).train()
         return _score(result, "search", split.main_metric), result["failure"]
 
