@@ -40,12 +40,6 @@ def measures(
     }
 
 
-def reliability(logits: np.ndarray, labels: np.ndarray) -> pd.DataFrame:
-    """Computes mean probability and fraction of replaced tokens in equal-width bins."""
-    shares, means = calibration_curve(labels, special.expit(logits), n_bins=BINS)
-    return pd.DataFrame({"P(replaced)": means, "share replaced": shares})
-
-
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """Returns the temperature with the least log loss (Guo et al., 2017), at most 100.
 
@@ -75,7 +69,10 @@ def section(subject: Subject) -> Section:
     for stage, scale in (("as it is", 1.0), ("scaled", temperature)):
         numbers = measures(logits / scale, labels, rows, config.seed)
         table.append({"stage": stage, "temperature": scale} | numbers)
-        curves.append(reliability(logits / scale, labels).assign(stage=stage))
+        p = special.expit(logits / scale)
+        shares, means = calibration_curve(labels, p, n_bins=BINS)
+        curve = {"P(replaced)": means, "share replaced": shares, "stage": stage}
+        curves.append(pd.DataFrame(curve))
     own, scaled = table
     sentence = (
         f"{text.about}, corrupted by the {kind}: ECE {own['ECE']:.4f} "

@@ -126,7 +126,7 @@ class Inspector:
 
     def fill(self, text: str, *, top: int = 5) -> Fills:
         """Returns the generator's ``top`` tokens for every [MASK] in a text."""
-        mask = self.vocabulary.mask
+        mask, top = self.vocabulary.mask, min(top, len(self._tokens))
         if mask not in text:
             raise UserError(
                 f"{_quoted(text)} has no {mask}: write {mask} for a token to predict."
@@ -279,7 +279,13 @@ def main(config: InspectConfig, texts: Sequence[str], log: Log = cli.note) -> No
 def shown(answer: Verdicts | Fills) -> str:
     """Formats an answer for a terminal."""
     if isinstance(answer, Fills):
-        return _fills(answer)
+        lines = [answer.text]
+        for choices in answer.fills:
+            widest = max(len(token) for token, _ in choices)
+            for rank, (token, probability) in enumerate(choices):
+                start = "" if rank else answer.mask
+                lines.append(f"{start:>13}  {token:<{widest}}  {probability:7.2%}")
+        return "\n".join(lines)
     width = shutil.get_terminal_size((100, 24)).columns - _INDENT
     if answer.original is None:
         numbers = [f"{'*' * (p > 0.5)}{100 * p:.0f}" for p in answer.probabilities]
@@ -292,16 +298,6 @@ def shown(answer: Verdicts | Fills) -> str:
         is_masked=answer.is_masked,
         width=width,
     )
-
-
-def _fills(answer: Fills) -> str:
-    lines = [answer.text]
-    for choices in answer.fills:
-        widest = max(len(token) for token, _ in choices)
-        for rank, (token, probability) in enumerate(choices):
-            start = "" if rank else answer.mask
-            lines.append(f"{start:>13}  {token:<{widest}}  {probability:7.2%}")
-    return "\n".join(lines)
 
 
 def record(answer: Verdicts | Fills) -> dict[str, Any]:

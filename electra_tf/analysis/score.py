@@ -138,16 +138,16 @@ def main(config: ScoreConfig) -> None:
     if config.data:
         report = scores.score_pairs(config, cli.note)
         cli.say(scores.pairs_table(report))
-        if config.report:
-            files.write_json(config.report, report)
     elif config.input:
-        rerank(config, cli.note)
+        report = rerank(config, cli.note)
     else:
         raise UserError("name minimal pairs (--data) or n-best lists (--input).")
+    if config.report:
+        files.write_json(config.report, report)
 
 
-def rerank(config: ScoreConfig, log: Log) -> None:
-    """Writes the best hypotheses; prints word error rates if there are references."""
+def rerank(config: ScoreConfig, log: Log) -> dict[str, Any]:
+    """Writes the best hypotheses; prints and returns error rates, given references."""
     lists = read(config.input)
     known = sum(each.edits is not None for each in lists)
     if config.weight is None and known < 2:
@@ -173,10 +173,14 @@ def rerank(config: ScoreConfig, log: Log) -> None:
         weight = tune(scored) if weight is None else weight
         report |= rates
         percent = {name: 100 * rate for name, rate in rates.items()}
+        interval = ""
+        # NaN for one list.
+        if not np.isnan(rates["low"]):
+            interval = f" ({percent['low']:+.2f} to {percent['high']:+.2f})"
         cli.say(
             f"word error rate, %: first pass {percent['before']:.2f}, re-ranked "
-            f"{percent['after']:.2f} ({percent['low']:+.2f} to {percent['high']:+.2f}),"
-            f" best of each list {percent['oracle']:.2f}"
+            f"{percent['after']:.2f}{interval}, best of each list "
+            f"{percent['oracle']:.2f}"
         )
     best = [(each, each.best(weight)) for each in lists]
     rows = (
@@ -184,5 +188,4 @@ def rerank(config: ScoreConfig, log: Log) -> None:
     )
     files.write_json_lines(config.output, rows)
     log(f"wrote {config.output}, {method} by {config.by} with weight {weight:.4g}")
-    if config.report:
-        files.write_json(config.report, report | {"weight": weight})
+    return report | {"weight": weight}

@@ -73,12 +73,13 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         rows = [row.numpy() for batch in batches for row in batch]
         about = f"{len(rows):,} held-out rows of pretraining"
     else:
-        sample = read_tagged(str(_SAMPLES / "tagged.txt"))
-        lines = [" ".join(sentence.words) for sentence in sample]
         if specs:
             sources = open_corpus(specs, log=cli.note)
             documents = (each for source in sources for each in source.documents())
             lines = [*itertools.islice(itertools.chain.from_iterable(documents), limit)]
+        else:
+            sample = read_tagged(str(_SAMPLES / "tagged.txt"))
+            lines = [" ".join(sentence.words) for sentence in sample]
         size = longest_row(inspector, inspector.detector.encoder) - 2
         rows = [
             np.array([vocabulary.cls_id, *ids[at : at + size], vocabulary.sep_id])
@@ -117,7 +118,13 @@ def _records_of(inspector: Inspector) -> PretrainingData | None:
 
 def read_tagged(path: str) -> list[Sentence]:
     """Reads CoNLL-U with UPOS tags, or columns 0 and 1."""
-    word, tag = ("FORM", "UPOS") if paths.suffix(path) == ".conllu" else ("0", "1")
+    suffix = paths.suffix(path)
+    if suffix in (".csv", ".json", ".jsonl"):
+        raise UserError(
+            f"{path}: --tagged takes CoNLL-U (.conllu), or a word and its tag per line "
+            f"in a file that does not end in {suffix}."
+        )
+    word, tag = ("FORM", "UPOS") if suffix == ".conllu" else ("0", "1")
     return SentenceSource(files={}, word_column=word, tag_column=tag).columns(path)
 
 

@@ -251,10 +251,14 @@ def make(config: CompareConfig, log: Log) -> Plan:
         name: warm_start.completed(system, log)
         for name, system in described.items()
     }
+    for system in described.values():
+        warm_start.check(system)
     first = next(iter(described.values()))
     budgeted(described, config, first.data.vocab_size)
     run = dataclasses.replace(first.run, model_dir=config.output_dir, overwrite=False)
     data = build.pretraining_data(dataclasses.replace(first, run=run), log)
+    for system in described.values():
+        warm_start.check(system, data)
     return Plan(config, budgeted(described, config, len(data.vocabulary)), tasks, data)
 
 

@@ -154,11 +154,6 @@ class FinetuneDataConfig(Group):
             "one, or two for pairs.",
         )
 
-    @property
-    def tokenization(self) -> dict[str, Any]:
-        """Keyword arguments of a model folder's ``tokenizer``."""
-        return {name: getattr(self, name) for name in ("vocab_file", *fields.CASING)}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingConfig(Group):
@@ -302,12 +297,9 @@ class SearchConfig(Group):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = [name for name, _, _ in self.parsed()]
+        names = [name for name, _, _ in map(parse_axis, self.search)]
         for name in names:
             require(names.count(name) == 1, f"--search names {name} twice.")
-
-    def parsed(self) -> list[tuple[str, tuple[float, ...], bool]]:
-        return [parse_axis(text) for text in self.search]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -369,7 +361,7 @@ class FinetuneConfig:
             not (self.search.search and self.run.frozen),
             "--search trains the encoder, and --frozen does not: leave one out.",
         )
-        for name, numbers, _ in self.search.parsed():
+        for name, numbers, _ in map(parse_axis, self.search.search):
             for number in numbers:
                 try:
                     self.trying({name: number})

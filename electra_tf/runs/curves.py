@@ -48,6 +48,7 @@ def plot_curves(
         figure.savefig(part, dpi=130)
 
 
+@matplotlib.rc_context(_STYLE)
 def plot_seeds(folder: Path, metric: str, baseline: float | None, log: Log) -> None:
     """Plots training loss and held-out score of each seed; logs errors."""
     figure = Figure((8.8, 3.3), layout="constrained")

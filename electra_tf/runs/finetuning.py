@@ -56,6 +56,8 @@ from electra_tf.training.schedules import WarmupPolynomialDecay
 _POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16"}
 # TensorFlow cannot compile a step that spans devices.
 JIT_COMPILE = {"none": "auto", "mirrored": False}
+# Flags without effect on a probe, apart from those of recipes and tasks.
+_NOT_FROZEN = ("callback", "lora_rank", "pooling", "head_init")
 # --search scores trials on every fifth training example.
 _SEARCH_PERIOD = 5
 _FEWEST_TO_SEARCH = 50
@@ -63,6 +65,10 @@ _FEWEST_TO_SEARCH = 50
 
 def main(config: FinetuneConfig) -> int:
     """Runs the command; the exit code is an error if every seed failed."""
+    unread = _NOT_FROZEN if config.run.init == "random" else (*_NOT_FROZEN, "seeds")
+    unused = [name for name in unread if name in config.given]
+    if config.run.frozen and unused:
+        cli.say(f"warning: --frozen does not use --{', --'.join(unused)}")
     report = run(with_recipe(config, cli.say), cli.say)
     if report is None:
         return cli.STOPPED
@@ -558,7 +564,8 @@ def pretrained(config: FinetuneConfig, log: Log) -> Pretrained:
         encoder = encoder.merge_lora()
     # The saved encoder may be frozen, or some of its blocks.
     encoder.trainable = True
-    tokenizer = home.tokenizer(log, **config.data.tokenization)
+    given = {n: getattr(config.data, n) for n in ("vocab_file", *fields.CASING)}
+    tokenizer = home.tokenizer(log, **given)
     vocabulary, size = tokenizer.vocabulary, encoder.embeddings.vocab_size
     is_known = home.vocabulary_sha256 in (None, vocabulary.sha256)
     if len(vocabulary) != size or not is_known:

@@ -18,7 +18,7 @@ from electra_tf.tasks.base import Rows, Scores, Task
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.question_answering import QuestionAnswering
 from electra_tf.tasks.sentences import SentenceSource
-from electra_tf.tasks.squad import SquadSource
+from electra_tf.tasks.squad import Question, SquadSource
 from electra_tf.tasks.tables import SPLITS, HeldOut, TableSource, find_files
 from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel, Regression, TextTask
@@ -224,6 +224,14 @@ def _digest(examples: Sequence[Any], rows: Rows) -> str:
     return digest.hexdigest()[:32]
 
 
+def _is_empty(example: Any) -> bool:
+    if isinstance(example, Question):
+        texts = [example.question, example.context]
+    else:
+        texts = getattr(example, "texts", [])
+    return not all(map(str.strip, texts))
+
+
 class TaskData:
     """Examples and tokenized rows of all splits, and the prepared task.
 
@@ -291,8 +299,7 @@ class TaskData:
                 "has a token: check the data and the vocabulary."
             )
         for split, each in {"training": self.train, **self.examples}.items():
-            texts = (getattr(example, "texts", ()) for example in each)
-            if empty := sum(not all(map(str.strip, own)) for own in texts):
+            if empty := sum(map(_is_empty, each)):
                 log(f"warning: {empty} of {len(each)} {split} examples have no text")
         vocabulary, lengths = tokenizer.vocabulary, self.train_rows.lengths
         ids = self.train_rows.inputs["input_ids"].values

@@ -38,7 +38,7 @@ def text_sample(
     return "\n\n\n".join(texts) + "\n"
 
 
-# (replaced, predicted as replaced) -> mark of a prediction and its meaning.
+# (replaced, predicted as replaced) -> (mark, meaning).
 VERDICTS: Mapping[tuple[bool, bool], tuple[str, str]] = {
     (True, True): ("+", "found: replaced, and called replaced"),
     (True, False): ("-", "missed: replaced, but called real"),
@@ -72,8 +72,8 @@ def verdict_table(
         score = f"{VERDICTS[verdict][0]}{100 * probability:.0f}"
         columns.append((token, "^" if masked else "", sampled, score))
     summary = (
-        f"{counts[key]:4}  {mark}  {meaning}"
-        for key, (mark, meaning) in VERDICTS.items()
+        f"{counts[verdict]:4}  {mark}  {meaning}"
+        for verdict, (mark, meaning) in VERDICTS.items()
     )
     return f"{wrapped(names, columns, width)}\n\n" + "\n".join(summary)
 

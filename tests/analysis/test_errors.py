@@ -171,3 +171,6 @@ def test_tagged_files(tmp_path):
         (tmp_path / name).write_bytes(text)
         (sentence,) = read_tagged(str(tmp_path / name))
         assert (sentence.words, sentence.tags) == (("Is",), (tag,))
+    for name in ("x.csv", "x.jsonl.gz"):
+        with pytest.raises(ValueError, match=rf"{name}: --tagged takes CoNLL-U"):
+            read_tagged(name)

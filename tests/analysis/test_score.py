@@ -177,6 +177,8 @@ def test_tables_and_reports(folder, tmp_path, capsys):
     assert {"method": "detection", "by": "sum", "lists": 2}.items() <= numbers.items()
     assert (numbers["before"], numbers["oracle"]) == (0.6, 0.2)
     assert numbers["difference"] == numbers["after"] - numbers["before"]
+    run(folder, tmp_path, "--weight=1", "--overwrite", rows=LINES[:1])
+    assert "nan" not in capsys.readouterr().out
     with pytest.raises(SystemExit, match="--overwrite"):
         run(folder, tmp_path)
     row = {"sentence_good": "a good book", "sentence_bad": "a book good"}

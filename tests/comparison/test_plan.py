@@ -37,6 +37,13 @@ def test_initial_weights_bring_their_sizes_and_recipe():
     assert "--init_from=mini sets" in told[0]
 
 
+def test_unfit_initial_weights_are_refused_before_any_text_is_read(tmp_path):
+    flags = "electra: --init_from=mini --hidden_size=32 --intermediate_size=64"
+    given = config(system=(flags,), pretrain=(), output_dir=str(tmp_path))
+    with pytest.raises(ValueError, match=r"hidden_size is .* there and 32 here"):
+        plan.make(given, lambda line: None)
+
+
 def steps(**values):
     chosen = config(**values)
     return plan.budgeted(plan.systems(chosen), chosen, VOCAB)

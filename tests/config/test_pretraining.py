@@ -97,7 +97,7 @@ def test_every_flagfile_parses_and_says_how_to_run_it(tmp_path, monkeypatch):
         (FinetuneConfig, "--output_dir"),
         (CompareConfig, "--output_dir"),
         (PretrainConfig, "--data_dir"),
-        *((commands.PredictConfig, "--output"), (commands.ScoreConfig, "--report")),
+        *((commands.PredictConfig, "--output"), (commands.InspectConfig, "--html")),
         *((commands.ScoreConfig, "--report"), (commands.AnalyzeConfig, "--output")),
         (commands.ConvertConfig, "--to"),
     ],

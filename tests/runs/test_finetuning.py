@@ -451,3 +451,10 @@ def test_the_recipe_of_an_encoder_yields_to_flags(flags, expected):
     assert all(line.startswith("recipe of mini: ") for line in said)
     # Before training, because conversion refuses the head.
     assert ("Hugging Face" in "".join(said)) == (values["pooling"] == "mean")
+
+
+def test_flags_that_a_probe_does_not_use_are_named(monkeypatch, capsys):
+    monkeypatch.setattr(finetuning, "run", lambda *_: None)
+    flags = ["--frozen", "--task=cola", "--pooling=mean", "--seeds=2"]
+    finetuning.main(cli.parse(FinetuneConfig, flags))
+    assert "--frozen does not use --pooling, --seeds" in capsys.readouterr().out

@@ -76,6 +76,21 @@ def test_examples_without_text_are_counted(tmp_path):
         assert f"warning: 2 of 8 {split} examples have no text" in said
 
 
+def test_questions_without_answers_or_context(tmp_path):
+    def question(context, **more):
+        asked = [{"id": context, "question": "good?", **more}]
+        return {"paragraphs": [{"context": context, "qas": asked}]}
+
+    answers = [{"text": "movie", "answer_start": 2}]
+    labeled = json.dumps({"data": [question("a movie", answers=answers)]})
+    test = json.dumps({"data": [question("a movie"), question(" ")]})
+    path = write(tmp_path / "x.json", labeled)
+    files = {"train": path, "eval": path, "test": write(tmp_path / "y.json", test)}
+    _, said = read(task="squad1", max_query_length=4, **files)
+    warned = [line for line in said if "have no text" in line]
+    assert warned == ["warning: 1 of 2 test examples have no text"]
+
+
 def test_questions_none_of_which_can_be_trained(tmp_path):
     answers = [{"text": "\u200d", "answer_start": 2}]
     question = {"id": "q", "question": "good?", "answers": answers}
