@@ -24,7 +24,7 @@ from electra_tf.cli import Log
 from electra_tf.config.finetuning import parse_axis
 from electra_tf.errors import UserError, explained
 from electra_tf.folders.finetuning import SEARCHED
-from electra_tf.tasks.metrics import rank
+from electra_tf.tasks.metrics import first_best
 
 _AT_RANDOM = 6
 # A row of search.json. A score that is not finite is null.
@@ -122,9 +122,8 @@ class Search:
 
     def best(self, done: Sequence[Mapping[str, Any]]) -> int:
         """Returns the number of the first best trial; scores not finite rank last."""
-        better = self.greater_is_better
-        ranks = [rank(trial["score"], greater_is_better=better) for trial in done]
-        return ranks.index(max(ranks))
+        scores = [trial["score"] for trial in done]
+        return first_best(scores, greater_is_better=self.greater_is_better)
 
     def proposal(self, done: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
         """Returns the values of the next trial, or None if all were tried."""

@@ -17,11 +17,10 @@ RESAMPLES = 300
 _INTERVAL = (2.5, 97.5)
 
 
-def rank(score: float, *, greater_is_better: bool = True) -> float:
-    """Returns a sort key: larger is better, and NaN or infinity is worst."""
-    if not math.isfinite(score):
-        return -math.inf
-    return score if greater_is_better else -score
+def first_best(scores: Sequence[float], *, greater_is_better: bool) -> int:
+    """Returns the index of the first best score; NaN and infinity are worst."""
+    values = np.array(scores) if greater_is_better else -np.array(scores)
+    return int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
 
 
 def wilson(share: float, count: float) -> tuple[float, float]:
