@@ -113,9 +113,9 @@ class Tagging(Task):
 
     def _check(self, examples: Sentences) -> None:
         """Raises ValueError if spans are scored and a tag is not a span tag."""
-        for example in examples if self._spans else ():
+        for example in examples:
             for tag in example.tags or ():
-                if not is_span_tag(tag):
+                if self.main_metric == "f1" and not is_span_tag(tag):
                     raise UserError(
                         f"Sentence {example.id} has the tag {tag!r} in place of O, "
                         "B-X, I-X, E-X or S-X: correct it, or use --task=pos."
@@ -124,10 +124,6 @@ class Tagging(Task):
     @property
     def num_outputs(self) -> int:
         return len(self.labels)
-
-    @property
-    def _spans(self) -> bool:
-        return self.main_metric == "f1"
 
     def featurize(
         self,
@@ -201,9 +197,10 @@ class Tagging(Task):
 
         def scores(rows: np.ndarray) -> Scores:
             sums = counts[rows].sum(0)
-            shares = metrics.precision_recall_f1(sums[2:]) if self._spans else {}
+            shares = metrics.precision_recall_f1(sums[2:])
             shares["accuracy"] = float(sums[0] / max(sums[1], 1))
-            return {name: 100 * share for name, share in shares.items()}
+            of_spans = ("f1", "precision", "recall") if self.main_metric == "f1" else ()
+            return {name: 100 * shares[name] for name in (*of_spans, "accuracy")}
 
         return scores
 
@@ -223,7 +220,7 @@ class Tagging(Task):
         """Returns scores per span type or tag, and the calibration error of words."""
 
         def items(tags: Sequence[str]) -> set[tuple]:
-            if self._spans:
+            if self.main_metric == "f1":
                 return {(kind or "span", *ends) for kind, *ends in spans(tags)}
             return {(tag, place) for place, tag in enumerate(tags)}
 
@@ -237,10 +234,7 @@ class Tagging(Task):
             right += map(operator.eq, example.tags, answer.tags)
         probabilities = np.concatenate([answer.probabilities for answer in answers])
         error = metrics.calibration_error(right, probabilities)
-        classes = {
-            kind: metrics.precision_recall_f1(row) | {"support": int(row[1])}
-            for kind, row in sorted(counts.items())
-        }
+        classes = {n: metrics.precision_recall_f1(x) for n, x in sorted(counts.items())}
         return {"classes": classes, "calibration_error": error}
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:

@@ -81,8 +81,7 @@ def test_rows_and_tensors_equal_the_definition(limit, pair):
 
 def test_rows_need_room_for_a_token_of_each_text():
     for texts, least in (([("a",)], 3), ([("a", "b")], 5)):
-        rows = encode_texts(common.tokenizer(), texts, least)
-        assert rows.lengths.tolist() == [least]
+        assert [*encode_texts(common.tokenizer(), texts, least).lengths] == [least]
         with pytest.raises(ValueError, match=f"max_seq_length is .* at least {least}"):
             encode_texts(common.tokenizer(), texts, least - 1)
 
