@@ -1,6 +1,5 @@
 """GLUE: nine tasks and the AX diagnostic, defined in ``ROWS``, and submissions."""
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -11,7 +10,7 @@ from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, write_tsv
-from electra_tf.tasks.tables import Table, read_text, require_columns
+from electra_tf.tasks.tables import Table, finite, read_text, require_columns
 from electra_tf.tasks.text import Classification, Regression, TextTask
 
 _NLI = ("entailment", "not_entailment")
@@ -173,9 +172,8 @@ def _read_files(name: str, data_dir: str, log: Log, split: str) -> list[Example]
 
 def _label(cell: str, labels: Sequence[str] | None, where: str) -> str | float:
     if labels is None:
-        with contextlib.suppress(ValueError):
-            if math.isfinite(number := float(cell)):
-                return number
+        if not math.isnan(number := finite(cell)):
+            return number
     elif cell in labels:
         return cell
     expected = "a number" if labels is None else ", ".join(labels)
