@@ -7,14 +7,13 @@ Letters: B batch, R rows, S sequence.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.tasks.base import Ragged, Rows
+from electra_tf.tasks.base import Column, Ragged, Rows
 from electra_tf.tasks.heads import Tensors
 
 # Ragged columns, [R, None], and the example of each row in its batch, int64 [R].
@@ -138,15 +137,14 @@ def in_batches(
     for start in range(0, len(examples), 1024):
         columns = encode(examples[start : start + 1024])
         batches.append({**columns, "example": columns["example"] + start})
-    notes = {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+    names = batches[0].keys()
+    notes = {n: _array(tf.concat([batch[n] for batch in batches], 0)) for n in names}
     inputs = {name: notes.pop(name) for name in ("input_ids", "segment_ids")}
     example, pad_id = notes.pop("example"), tokenizer.vocabulary.pad_id
     return Rows(inputs, {}, example, pad_id=pad_id, notes=notes)
 
 
-def _joined(parts: Sequence[tf.RaggedTensor | tf.Tensor]) -> Ragged | np.ndarray:
-    if not isinstance(parts[0], tf.RaggedTensor):
-        return np.concatenate(parts)
-    lengths = np.concatenate([part.row_lengths() for part in parts])
-    values = np.concatenate([part.values for part in parts])
-    return Ragged(values, np.cumsum([0, *lengths], dtype=np.int64))
+def _array(column: tf.RaggedTensor | tf.Tensor) -> Column:
+    if isinstance(column, tf.RaggedTensor):
+        return Ragged(column.values.numpy(), column.row_splits.numpy())
+    return column.numpy()
