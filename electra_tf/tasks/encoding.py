@@ -49,8 +49,8 @@ def windows(
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Splits long texts into windows of at most ``room`` tokens, an int or int64 [B].
 
-    Windows begin ``stride`` tokens apart, and the last one may be shorter. If it is
-    None, the windows of a long text are full and overlap slightly.
+    Windows begin ``stride`` tokens apart, and the last one may be shorter. Without a
+    stride (None), the windows of a long text are full and overlap slightly.
 
     Returns the windows as indices into ``pieces.values``, ragged int64 [R, None], and
     the text of each, int64 [R].
