@@ -121,8 +121,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         self.projection = ()
         if self.embeddings.size != self.hidden_size:
             shape = (self.embeddings.size, self.hidden_size)
-            start = keras.initializers.GlorotUniform()
-            self.projection = add_dense(self, "embeddings_projection", shape, start)
+            self.projection = add_dense(self, "embeddings_projection", shape)
         self.transformer.build()
 
     def _int8_layers(self) -> list[keras.layers.Layer]:

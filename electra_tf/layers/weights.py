@@ -71,10 +71,17 @@ def add_dense(
     layer: keras.layers.Layer,
     name: str,
     shape: tuple[int, ...],
-    initializer: keras.initializers.Initializer,
+    stddev: float | None = None,
 ) -> Pair:
-    """Adds ``<name>_kernel`` of ``shape`` and a zero ``<name>_bias``; returns both."""
-    kernel = add_weight(layer, f"{name}_kernel", shape, initializer)
+    """Adds ``<name>_kernel`` of ``shape`` and a zero ``<name>_bias``; returns both.
+
+    The kernel is initially truncated normal, or Glorot uniform without ``stddev``.
+    """
+    if stddev is None:
+        start = keras.initializers.GlorotUniform()
+    else:
+        start = keras.initializers.TruncatedNormal(stddev=stddev)
+    kernel = add_weight(layer, f"{name}_kernel", shape, start)
     return kernel, add_weight(layer, f"{name}_bias", shape[-1:])
 
 

@@ -245,9 +245,7 @@ class SentenceDetection(Objective):
         self.step_metrics = [self.loss_metric, self._accuracy, self._corrupted]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        self.kernel, self.bias = add_dense(
-            self, "sentence", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
-        )
+        self.kernel, self.bias = add_dense(self, "sentence", (hidden_shape[-1], 1))
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -437,9 +435,8 @@ class CopyingTokenPrediction(_TokenObjective):
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         super().build(hidden_shape)
-        self.gate_kernel, self.gate_bias = add_dense(
-            self, "copy", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
-        )
+        shape = (hidden_shape[-1], 1)
+        self.gate_kernel, self.gate_bias = add_dense(self, "copy", shape)
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch, training: bool = False
