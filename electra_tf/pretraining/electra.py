@@ -68,6 +68,8 @@ class Electra(PretrainingModel):
         True
     """
 
+    default_objective = ReplacedTokenDetection
+
     def __init__(
         self,
         generator: MaskedLM | UnigramGenerator,
@@ -82,7 +84,7 @@ class Electra(PretrainingModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        objective = objective or ReplacedTokenDetection(name="objective")
+        objective = objective or self.default_objective(name="objective")
         self.generator = generator
         self.discriminator = discriminator
         self.objective = objective

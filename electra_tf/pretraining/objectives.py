@@ -459,9 +459,16 @@ class CopyingTokenPrediction(_TokenObjective):
         normalizer, best = chunked.log_normalizer(
             rows, self.embeddings.word_table(), self.head.output_bias
         )
-        log_softmax = self._logit(rows, original) - normalizer
-        values = -_log_mixture(gate, log_softmax, original == shown)
-        is_right = self._mode(rows, gate, normalizer, best, shown) == original
+
+        def log_likelihood(ids: tf.Tensor, is_shown: tf.Tensor | bool) -> tf.Tensor:
+            table, bias = self.embeddings.word_table(), self.head.output_bias
+            logits = chunked.token_logits(rows, table, bias, ids)
+            return _log_mixture(gate, logits - normalizer, is_shown)
+
+        values = -log_likelihood(original, original == shown)
+        # The most probable token is the input token or the vocabulary's best.
+        copied, predicted = log_likelihood(shown, True), log_likelihood(best, False)
+        is_right = tf.where(copied >= predicted, shown, best) == original
         is_replaced = tf.reshape(corrupted.is_replaced, [-1])
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
         self._copy_auc.update_state(is_replaced, -tf.stop_gradient(gate), weights)
@@ -471,24 +478,6 @@ class CopyingTokenPrediction(_TokenObjective):
         """Returns the logits [R] of copying."""
         rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
         return linear(rows, self.gate_kernel, self.gate_bias)[..., 0]
-
-    def _logit(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the logit [R] of one token per row."""
-        table = self.embeddings.word_table()
-        return chunked.token_logits(rows, table, self.head.output_bias, ids)
-
-    def _mode(
-        self,
-        rows: tf.Tensor,
-        gate: tf.Tensor,
-        normalizer: tf.Tensor,
-        best: tf.Tensor,
-        shown: tf.Tensor,
-    ) -> tf.Tensor:
-        """Returns the most probable token: the input token or the vocabulary's best."""
-        copied = _log_mixture(gate, self._logit(rows, shown) - normalizer, True)
-        predicted = _log_mixture(gate, self._logit(rows, best) - normalizer, False)
-        return tf.where(copied >= predicted, shown, best)
 
 
 def _log_mixture(
