@@ -166,19 +166,10 @@ def _step_options(config: PretrainConfig) -> dict[str, int]:
 def _make_encoder(
     config: EncoderConfig, embeddings: TextEmbedding, name: str, **options: Any
 ) -> TextEncoder:
-    return TextEncoder(
-        embeddings,
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_heads,
-        intermediate_size=config.intermediate_size,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        initializer_range=config.initializer_range,
-        remat=config.remat,
-        name=name,
-        **options,
-    )
+    # The other fields are arguments of the encoder.
+    of_table = ("embedding_size", "max_positions", "position_init")
+    own = {key: x for key, x in vars(config).items() if key not in of_table}
+    return TextEncoder(embeddings, name=name, **own, **options)
 
 
 def _make_table(
@@ -243,9 +234,8 @@ def _make_generator(
         return pretraining.TwoTowerGenerator(
             left, right, special_ids=special_ids, name="two_tower", **step
         )
-    if config.generator.sharing == "all":
-        encoder = discriminator
-    else:
+    encoder = discriminator
+    if config.generator.sharing != "all":
         encoder = _make_encoder(sizes, embeddings, "generator")
     return pretraining.MaskedLM(encoder, name="masked_lm", **step)
 
