@@ -209,15 +209,14 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
             hidden, inputs["input_mask"], training=training, seed=seeds[1]
         )
 
-    def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Runs inference on real tokens only: [B, S, D] with zeros at padding."""
-        return self._infer(inputs, only_first=False)
-
     def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Computes ``encode_tokens`` at the first position only: [B, 1, D]."""
-        return self._infer(inputs, only_first=True)
+        return self.encode_tokens(inputs, only_first=True)
 
-    def _infer(self, inputs: Mapping[str, tf.Tensor], only_first: bool) -> tf.Tensor:
+    def encode_tokens(
+        self, inputs: Mapping[str, tf.Tensor], only_first: bool = False
+    ) -> tf.Tensor:
+        """Runs inference on real tokens only: [B, S, D] with zeros at padding."""
         inputs = encoder_inputs(inputs)
         packing = Packing.of(inputs["input_mask"], self.num_heads)
         embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"])

@@ -2,14 +2,13 @@
 
 import functools
 import inspect
+import json
 from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
 from keras.src.backend.common import global_state
 from keras.src.saving.serialization_lib import ObjectSharingScope
-
-_SHARED = "shared_object_id"
 
 
 class Serializable:
@@ -84,20 +83,13 @@ def number_shared_objects(config: Any) -> Any:
     """
     numbers: dict[int, int] = {}
 
-    def numbered(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [numbered(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        result = {}
-        for key, item in value.items():
-            if key != _SHARED:
-                result[key] = numbered(item)
-            elif not value.get("class_name", "").endswith("DTypePolicy"):
-                result[key] = numbers.setdefault(item, len(numbers) + 1)
-        return result
+    def number(part: dict[str, Any]) -> dict[str, Any]:
+        own = part.pop("shared_object_id", None)
+        if own and not part["class_name"].endswith("DTypePolicy"):
+            part["shared_object_id"] = numbers.setdefault(own, len(numbers) + 1)
+        return part
 
-    return numbered(config)
+    return json.loads(json.dumps(config), object_hook=number)
 
 
 @functools.cache
@@ -125,15 +117,9 @@ def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> A
     config.pop("compile_config", None)
     if dtype is not None:
         others["dtype"] = dtype
-    return keras.saving.deserialize_keras_object(_with_values(config, others))
 
+    def replace(part: dict[str, Any]) -> dict[str, Any]:
+        return part | {key: x for key, x in others.items() if key in part}
 
-def _with_values(config: Any, values: dict[str, Any]) -> Any:
-    if isinstance(config, dict):
-        return {
-            key: values[key] if key in values else _with_values(value, values)
-            for key, value in config.items()
-        }
-    if isinstance(config, list):
-        return [_with_values(value, values) for value in config]
-    return config
+    config = json.loads(json.dumps(config), object_hook=replace)
+    return keras.saving.deserialize_keras_object(config)
