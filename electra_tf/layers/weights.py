@@ -108,10 +108,3 @@ def linear(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     # The last product before a loss is float32 under every dtype policy.
     inputs, kernel, bias = (tf.cast(x, tf.float32) for x in (inputs, kernel, bias))
     return tf.tensordot(inputs, kernel, 1) + bias
-
-
-def copy_own_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies a layer's own variables, without the variables of sublayers."""
-    values: dict = {}
-    source.save_own_variables(values)
-    target.load_own_variables(values)

@@ -65,7 +65,6 @@ class TwoTowerGenerator(Generator):
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
     """
 
-    encoders = ("left", "right")
     exported_inputs = (*ENCODER_INPUTS, "masked_lm_positions")
 
     def __init__(

@@ -19,10 +19,11 @@ from electra_tf.layers import (
     chunked,
     losses,
 )
+from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
-from electra_tf.layers.weights import add_dense, copy_own_weights, linear
+from electra_tf.layers.weights import add_dense, linear
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.metrics import LogitAUC, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
@@ -341,14 +342,7 @@ class _TokenObjective(Objective):
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
         """Returns a model of the encoder and this head, tied to the encoder's table."""
-        if encoder.embeddings is self.embeddings:
-            return Discriminator(encoder, self)
-        config = {**self.get_config(), "embeddings": encoder.embeddings}
-        copy = type(self).from_config(config)
-        copy.build((None, None, encoder.hidden_size))
-        copy_own_weights(self, copy)
-        copy_own_weights(self.head, copy.head)
-        return Discriminator(encoder, copy)
+        return Discriminator(encoder, with_embeddings(self, encoder.embeddings))
 
     def _rows(self, hidden: tf.Tensor) -> tf.Tensor:
         """Maps hidden [B, S, D] to float32 rows [R, E] in the table's space."""
