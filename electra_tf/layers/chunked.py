@@ -65,7 +65,16 @@ def log_normalizer(
     def run(
         rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], object]:
-        normalizers, best = _forward(cut(rows), table, bias)
+        def one(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            logits = tf.matmul(rows, table, transpose_b=True) + bias
+            best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            return tf.reduce_logsumexp(logits, axis=-1), best
+
+        types = (tf.float32, tf.int32)
+        # By default the loop would hold the logits of 10 chunks, in parallel.
+        normalizers, best = tf.map_fn(
+            one, cut(rows), fn_output_signature=types, parallel_iterations=1
+        )
 
         def gradient(upstream: tf.Tensor, _: object) -> Sequence[tf.Tensor]:
             row_slopes, table_slope, bias_slope = _backward(
@@ -78,20 +87,6 @@ def log_normalizer(
     # Custom gradients cannot capture variables.
     tensors = map(tf.convert_to_tensor, (rows, table, bias))
     return run(*(tf.cast(tensor, tf.float32) for tensor in tensors))
-
-
-def _forward(
-    chunks: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    def one(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        logits = tf.matmul(rows, table, transpose_b=True) + bias
-        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        return tf.reduce_logsumexp(logits, axis=-1), best
-
-    # The loop's default of 10 parallel iterations would hold the logits of 10 chunks.
-    return tf.map_fn(
-        one, chunks, fn_output_signature=(tf.float32, tf.int32), parallel_iterations=1
-    )
 
 
 def _backward(

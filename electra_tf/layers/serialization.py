@@ -26,7 +26,17 @@ class Serializable:
             return self._live_config()
         with ObjectSharingScope():
             config = keras.saving.serialize_keras_object(self._live_config())
-        return number_shared_objects(config)
+        numbers: dict[int, int] = {}
+
+        def number(part: dict[str, Any]) -> dict[str, Any]:
+            """Replaces ids of objects, memory addresses, by 1, 2, ..."""
+            own = part.pop("shared_object_id", None)
+            # Dtype policies are stateless.
+            if own and not part["class_name"].endswith("DTypePolicy"):
+                part["shared_object_id"] = numbers.setdefault(own, len(numbers) + 1)
+            return part
+
+        return json.loads(json.dumps(config), object_hook=number)
 
     def _live_config(self) -> dict[str, Any]:
         try:
@@ -74,22 +84,6 @@ def _is_sharing() -> bool:
     """Returns True if Keras or ``Serializable`` tracks shared objects."""
     tracked = global_state.get_global_attribute("shared_objects/id_to_config_map")
     return tracked is not None
-
-
-def number_shared_objects(config: Any) -> Any:
-    """Replaces object ids in a Keras config, memory addresses, by 1, 2, ...
-
-    Removes the ids of dtype policies, which are stateless.
-    """
-    numbers: dict[int, int] = {}
-
-    def number(part: dict[str, Any]) -> dict[str, Any]:
-        own = part.pop("shared_object_id", None)
-        if own and not part["class_name"].endswith("DTypePolicy"):
-            part["shared_object_id"] = numbers.setdefault(own, len(numbers) + 1)
-        return part
-
-    return json.loads(json.dumps(config), object_hook=number)
 
 
 @functools.cache
