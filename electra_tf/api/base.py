@@ -95,9 +95,12 @@ class TextModel(TextInputs, TaskModel):
 
     Args:
         encoder: a ``TextEncoder``; also available as ``backbone``.
+        head: the task head, a Keras layer.
         task: ``Task.to_json``, with the column names of tables under "columns" and
             training settings of the preset under "recipe".
         vocabulary: tokens in the order of their ids.
+        lower_case: whether to lower-case texts.
+        strip_accents: whether to remove accents.
         max_seq_length: maximum number of tokens per row, special tokens included.
         **kwargs: ``seed`` and ``name`` of ``TaskModel``.
     """
@@ -487,7 +490,8 @@ class TextModel(TextInputs, TaskModel):
 
         ``x`` is the path of a table, or texts or a dataset as in ``fit``. For a table,
         ``**kwargs`` are column names: ``text`` and ``label``, or ``word_column`` and
-        ``tag_column`` (default: as in the fine-tuning run).
+        ``tag_column`` (default: as in the fine-tuning run), and labels, weights,
+        ``steps`` or ``callbacks`` raise ValueError.
 
         Returns the scores of a table by name, in percent; otherwise the loss and
         metrics as Keras does, with accuracy in percent.
@@ -495,11 +499,13 @@ class TextModel(TextInputs, TaskModel):
         if isinstance(x, str | os.PathLike):
             if not Path(x).exists():
                 raise FileNotFoundError(f"No table {x}.")
-            wrong = sorted(kwargs.keys() - {*COLUMNS})
-            if wrong or y is not None or sample_weight is not None:
+            others = {"labels": y, "weights": sample_weight, "steps": steps}
+            others |= {"callbacks": callbacks, **kwargs}
+            wrong = [n for n, x in others.items() if x is not None and n not in COLUMNS]
+            if wrong:
                 raise UserError(
-                    f"evaluate(table) does not take {', '.join(wrong) or 'labels'}; "
-                    f"its options are {', '.join(COLUMNS)}."
+                    f"evaluate(table) scores the whole table and does not take "
+                    f"{' or '.join(wrong)}; its options are {', '.join(COLUMNS)}."
                 )
             given = {name: value for name, value in kwargs.items() if value}
             examples = self._read(Path(x), {**self.task.get("columns", {}), **given})
@@ -548,23 +554,15 @@ class TextModel(TextInputs, TaskModel):
         return reader.examples(reader.eval_splits[0])
 
     def predict(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = 0,
+        self, x: Any, batch_size: int | None = None, verbose: Any = 0
     ) -> list[dict[str, Any]]:
         """Returns one dictionary per text, as the exported SavedModel does.
 
         Multi-label predictions have the predicted ``labels``. ``verbose="auto"`` shows
         no progress. ``predict_on_batch`` returns logits as arrays.
         """
-        predictor = self._traced(
-            lambda: Predictor(
-                export.ServingModule(
-                    self, self._task, self.tokenizer, self.max_seq_length
-                )
-            )
-        )
+        parts = self, self._task, self.tokenizer, self.max_seq_length
+        predictor = self._traced(lambda: Predictor(export.ServingModule(*parts)))
         batches = list(sliced(self._columns(x), batch_size))
         verbose = 0 if verbose == "auto" else int(verbose)
         progress = keras.utils.Progbar(len(batches), verbose=verbose)

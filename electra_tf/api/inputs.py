@@ -191,8 +191,10 @@ class TextInputs(SentenceEncoder):
         for label, weight in class_weight.items():
             try:
                 weights[self._lookup.index(label, 0)] = weight
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise UserError(f"class_weight: {error}") from error
+        if not np.all(np.isfinite(weights)):
+            raise UserError(f"class_weight={class_weight!r:.100}: give finite numbers.")
 
         def weigh(x: Any, y: Any, own: Any = None) -> tuple:
             return x, y, tf.gather(weights, y) * (1.0 if own is None else own)

@@ -78,14 +78,11 @@ class LabelLookup:
             return self.index(value[0], row)
         if not isinstance(value, str | bytes | _NUMBERS):
             raise self._unknown(repr(value), row)
-        names = [_name(value)]
-        if isinstance(value, bool | np.bool_):
-            names += [names[0].lower(), names[0].upper(), str(int(value))]
-        for name in names:
-            if name in self._indices:
-                return self._indices[name]
+        if (index := self._named(value)) is not None:
+            return index
         if isinstance(value, str | bytes):
-            raise self._unknown(repr(names[0]), row, did_you_mean(names[0], self.names))
+            name = _name(value)
+            raise self._unknown(repr(name), row, did_you_mean(name, self.names))
         if self._has_numbers or float(value) not in range(len(self.names)):
             raise self._unknown(repr(value), row)
         lower = [name.lower() for name in self.names]
@@ -103,22 +100,31 @@ class LabelLookup:
         values = sorted(values) if isinstance(values, Set) else plain(values, "labels")
         target = np.zeros([len(self.names)], np.float32)
         if values and all(isinstance(value, _NUMBERS) for value in values):
-            is_flags = len(values) == len(target)
-            is_flags = is_flags and all(0 <= value <= 1 for value in values)
-            if is_flags and self._has_numbers:
+            is_flags = len(values) == len(target) and all(0 <= x <= 1 for x in values)
+            indices = {self._named(value) for value in values}
+            is_labels = len(indices) == len(values) and None not in indices
+            if is_flags and is_labels:
                 raise UserError(
                     f"Row {row}: {values!r:.100} may be labels or a row of 0 and 1; "
                     "give the labels as strings."
                 )
             if is_flags:
                 return np.array(values, np.float32)
-            if not self._has_numbers:
+            if not is_labels:
                 raise UserError(
                     f"Row {row}: {values!r:.100} is neither a list of labels nor "
                     f"{len(target)} numbers from 0 to 1, one for each label."
                 )
         target[[self.index(value, row) for value in values]] = 1
         return target
+
+    def _named(self, value: Any) -> int | None:
+        """Returns the index of the label of this name, if any."""
+        # Whole floats are labels of integers, or of their own string such as "1.0".
+        names = [_name(value), str(value)]
+        if isinstance(value, bool | np.bool_):
+            names += [names[0].lower(), names[0].upper(), str(int(value))]
+        return next((self._indices[n] for n in names if n in self._indices), None)
 
     def _unknown(self, value: str, row: int, hint: str = "") -> UserError:
         known = ", ".join(self.names[:20]) + (", ..." if self.names[20:] else "")

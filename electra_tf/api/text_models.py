@@ -40,10 +40,8 @@ class TextClassifier(TextModel):
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> texts, labels = (
-        ...     ["I liked it.", "A waste of time."] * 16,
-        ...     ["good", "bad"] * 16,
-        ... )
+        >>> texts = ["I liked it.", "A waste of time."] * 16
+        >>> labels = ["good", "bad"] * 16
         >>> history = model.fit(texts, labels, epochs=2, verbose=0)
         >>> [answer["label"] for answer in model.predict(["I liked it."])]
         ['good']
@@ -78,13 +76,11 @@ class TextClassifier(TextModel):
             labels: class names in the order of the outputs.
             kind: "classification", "multilabel" or "regression".
             pair: whether the model reads two texts.
-            pooling: input of the head, see ``tasks.ClassificationHead``; default:
-                "cls".
+            pooling: input of the head (``tasks.ClassificationHead``); default: "cls".
             label_range: smallest and largest label of a regression.
             max_seq_length: maximum number of tokens per row; default: 128 (256 for
                 taggers, 512 for question answering), but at most the trained length.
-            head_dropout: dropout rate before the linear layer of the head; default:
-                0.1.
+            head_dropout: dropout rate before the head's linear layer; default: 0.1.
             seed: seed of head, dropout and shuffling; default: from
                 ``keras.utils.set_random_seed``.
             **options: ``dropout``, ``attention_dropout`` and ``mixed_precision``

@@ -258,9 +258,10 @@ class SentenceEncoder:
     def _columns_to_encode(self, texts: Any) -> Columns:
         """Returns strings or pairs, which any model encodes, or the model's inputs."""
         if isinstance(texts, list | tuple) and texts and not self.reads_words:
-            if isinstance(texts[0], str):
+            if isinstance(texts[0], str | bytes):
                 return columns_of(texts, ("text",))
-            if isinstance(texts[0], list | tuple):
+            is_columns = isinstance(texts, tuple) and len(texts) > 1
+            if is_columns or isinstance(texts[0], tuple):
                 return columns_of(texts, ("text", "text_pair"))
         return self._columns(texts)
 

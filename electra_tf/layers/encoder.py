@@ -59,6 +59,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
     position table.
 
     Args:
+        embeddings: a ``TextEmbedding``.
         intermediate_size: width of the feed-forward networks; default 4 * hidden_size.
         seed: seed of dropout in training calls without a seed.
         remat: as in ``TransformerEncoder``.
@@ -172,8 +173,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
                 padding_mask).
             training: whether dropout is on.
             seed: int32 [2] or [3] (``randomness``). The call is then a pure function.
-                None draws a seed from the encoder's stream; replicas get different
-                ones.
+                None draws a seed of this replica from the encoder's stream.
         """
         return self.states(inputs, training, seed)[-1]
 

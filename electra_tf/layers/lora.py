@@ -67,9 +67,8 @@ class LoraModel:
                 a, b = variable.lora
                 value = value + a.numpy() @ b.numpy()
             target.assign(value)
-        for own, new in zip(
-            self._flatten_layers(), copy._flatten_layers(), strict=True
-        ):
+        layers = zip(self._flatten_layers(), copy._flatten_layers(), strict=True)
+        for own, new in layers:
             # Tables that ``DeltaEmbedding`` borrows are not among the weights.
             if hasattr(own, "lender"):
                 new.lender.set_weights(own.lender.get_weights())
@@ -90,11 +89,10 @@ class LoraModel:
                 f"{others[0]} is trained, and the file has only LoRA's factors and the "
                 "head: freeze it before training, or save the whole model."
             )
-        own = self._lora_weights()
         with h5py.File(filepath, "w") as file:
             file["lora/rank"] = rank
             file["lora"].attrs["labels"] = list(getattr(self, "labels", ()))
-            for name, variable in own.items():
+            for name, variable in self._lora_weights().items():
                 file[name] = variable.numpy()
 
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:

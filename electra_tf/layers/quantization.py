@@ -73,11 +73,9 @@ class QuantizableLayer(QuantizationInConfig):
         quantizer = config.weight_quantizer or AbsMaxQuantizer()
         options = {"initializer": "zeros", "trainable": False, "autocast": False}
         for attribute in self.int8_weights:
-            weight = getattr(self, attribute)
-            values, scale = quantizer(
-                weight.numpy(), axis=self.int8_axis, to_numpy=True
-            )
-            scale = tf.squeeze(scale, self.int8_axis)
+            weight, axis = getattr(self, attribute), self.int8_axis
+            values, scale = quantizer(weight.numpy(), axis=axis, to_numpy=True)
+            scale = tf.squeeze(scale, axis)
             self._untrack_variable(weight)
             name = weight.name
             int8 = self.add_weight(values.shape, name=name, dtype="int8", **options)

@@ -51,9 +51,10 @@ class TwoTowerGenerator(Generator):
     """q(token t | all others) from two causal Transformers.
 
     Both towers read the *unmasked* text. The left-to-right state at t - 1 and the
-    right-to-left state at t + 1 are concatenated, so one pass predicts every token.
-    A ``MaskedLMHead`` follows. The loss is the mean cross-entropy over all real tokens
-    except special ones, masked or not.
+    right-to-left state at t + 1, or 0 beyond the text, are concatenated, so one pass
+    predicts every token. (The original's shifts wrap around, at positions that are not
+    predicted.) A ``MaskedLMHead`` follows. The loss is the mean cross-entropy over all
+    real tokens except special ones, masked or not.
 
     Args:
         left: encoder with direction "left_to_right"; ValueError for another one.

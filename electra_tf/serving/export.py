@@ -54,12 +54,10 @@ class ServingModule(tf.Module):
 
     Examples:
         >>> mini = et.load("mini")
-        >>> task = et.tasks.Classification(
-        ...     name="mood", source=None, labels=("bad", "good")
-        ... )
-        >>> served = et.serving.ServingModule(
-        ...     task.build_model(mini.encoder), task, mini.tokenizer, max_seq_length=128
-        ... )
+        >>> labels = ("bad", "good")
+        >>> task = et.tasks.Classification(name="mood", source=None, labels=labels)
+        >>> model = task.build_model(mini.encoder)
+        >>> served = et.serving.ServingModule(model, task, mini.tokenizer, 128)
         >>> answer = served.text_signature()(text=tf.constant(["Lovely."]))
         >>> answer["probabilities"].shape
         TensorShape([1, 2])
@@ -149,9 +147,8 @@ def export_saved_model(
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
-        >>> task = et.tasks.Classification(
-        ...     name="mood", source=None, labels=("bad", "good")
-        ... )
+        >>> labels = ("bad", "good")
+        >>> task = et.tasks.Classification(name="mood", source=None, labels=labels)
         >>> model = task.build_model(encoder)
         >>> et.serving.export_saved_model(model, task, tokenizer, "from_parts")
         >>> sorted(et.load("from_parts").predict(["Lovely."])[0]["probabilities"])
@@ -294,8 +291,7 @@ def export_onnx(
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
-        >>> difference = model.export("mood.onnx", format="onnx")  # calls this function
-        >>> difference < 1e-4
+        >>> model.export("mood.onnx", format="onnx") < 1e-4  # calls this function
         True
     """
     require_onnx()

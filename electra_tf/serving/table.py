@@ -56,14 +56,13 @@ def _answers(
             f"reads {' and '.join(names)}: name {len(names)}."
         )
     require_columns(table, columns, "text")
-    rows = [row for _, row in table.rows]
     texts = [
         {name: row.get(column) for name, column in zip(names, columns, strict=True)}
-        for row in rows
+        for _, row in table.rows
     ]
-    progress = cli.Progress(len(rows), unit="text")
+    progress = cli.Progress(len(texts), unit="text")
     answers: list[dict[str, Any]] = []
-    for start in range(0, len(rows), config.batch_size):
+    for start in range(0, len(texts), config.batch_size):
         answers += predictor(texts[start : start + config.batch_size])
         progress.update(len(answers), "")
     progress.close()

@@ -21,10 +21,7 @@ from electra_tf.tasks import metrics
 from electra_tf.tasks.heads import TaskModel, Tensors
 
 # Fields of a training run. A folder's task.json has the length that was used.
-_UNSAVED = (
-    *("name", "source", "max_seq_length", "epochs"),
-    *("eval_splits", "test_splits"),
-)
+_UNSAVED = {"name", "source", "max_seq_length", "epochs", "eval_splits", "test_splits"}
 Scores = dict[str, float]
 Examples = Sequence[Any]
 
@@ -293,8 +290,9 @@ class Task:
     def to_json(self) -> dict[str, Any]:
         """Returns the content of task.json, from which the task can be rebuilt."""
         values = {"task": self.name, "kind": self.kind, "text_names": self.text_names}
-        fields = getattr(self, "__dataclass_fields__", {})
-        values |= {name: getattr(self, name) for name in fields if name not in _UNSAVED}
+        fields = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        names = (field.name for field in fields if field.name not in _UNSAVED)
+        values |= {name: getattr(self, name) for name in names}
         return {n: list(x) if isinstance(x, tuple) else x for n, x in values.items()}
 
 

@@ -209,12 +209,10 @@ def _read_tfds(name: str, data_dir: str, split: str) -> list[Example]:
         )
     names = builder.info.features["label"]
     stored = "test" if split == "ax" else split.replace("dev", "validation")
-    examples = []
+    examples, columns = [], row.tfds_texts or row.texts
     data = builder.as_dataset(split=stored, shuffle_files=False)
     for item in data.as_numpy_iterator():
-        texts = tuple(
-            item[text].decode("utf-8") for text in row.tfds_texts or row.texts
-        )
+        texts = tuple(item[column].decode("utf-8") for column in columns)
         if is_unlabeled(split):
             label = None
         elif row.labels is None:

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.errors import UserError
 from electra_tf.features import ENCODER_INPUTS, encoder_inputs
 from electra_tf.layers import Dropout, split_seed
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
@@ -20,7 +19,7 @@ from electra_tf.layers.plain import gelu
 from electra_tf.layers.quantization import modes
 from electra_tf.layers.replicas import DistributedFit, seed_of_rows
 from electra_tf.layers.serialization import Serializable, fresh_copy
-from electra_tf.layers.weights import add_dense, linear
+from electra_tf.layers.weights import add_dense, check_choice, linear
 
 Tensors = dict[str, tf.Tensor]
 
@@ -66,9 +65,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if pooling not in POOLINGS:
-            allowed = ", ".join(POOLINGS)
-            raise UserError(f"pooling is {pooling!r}; allowed are {allowed}.")
+        check_choice("pooling", pooling, POOLINGS)
         self.pooling = pooling
         self.num_states = num_states
         self.reads = POOLINGS[pooling]

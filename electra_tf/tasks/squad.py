@@ -45,8 +45,8 @@ class Question:
 
     @property
     def texts(self) -> list[str]:
-        """Texts of the labels."""
-        return [text for text, _ in self.answers]
+        """Texts of the labels, none if they are unknown."""
+        return [text for text, _ in self.answers or ()]
 
     @property
     def is_located(self) -> bool:
@@ -91,7 +91,15 @@ class SquadSource:
             if count > 1:
                 raise UserError(f"{path}: two questions have the id {name!r}.")
             return questions
-        located = [question for question in questions if question.is_located]
+        # Combined files, such as SQuAD and its translation, may share ids: adds #2.
+        unique: dict[str, Question] = {}
+        for question in questions:
+            name, count = question.id, 1
+            while name in unique:
+                count += 1
+                name = f"{question.id}#{count}"
+            unique[name] = dataclasses.replace(question, id=name)
+        located = [question for question in unique.values() if question.is_located]
         if missing := len(questions) - len(located):
             self.log(
                 f"warning: {missing} training questions are left out, because their "

@@ -60,8 +60,8 @@ def find_files(folder: str, patterns: Mapping[str, str] = SPLITS) -> dict[str, s
         if len(names) > 1 or (split == "train" and not names):
             found = " and ".join(names) or "no file"
             raise UserError(
-                f"{folder} has {found} for {split}: name the files with --train, "
-                "--eval and --test."
+                f"{folder} has {found} for {split} ({pattern}): name the files with "
+                "--train, --eval and --test."
             )
         if names:
             by_split[split] = os.path.join(folder, names[0])

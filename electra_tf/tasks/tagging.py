@@ -29,7 +29,6 @@ from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task
 from electra_tf.tasks.encoding import Columns, in_batches, padded
 from electra_tf.tasks.heads import TaggingHead, Tensors
-from electra_tf.tasks.metrics import precision_recall_f1
 from electra_tf.tasks.sentences import Sentence, is_span_tag, spans, tag_counts
 
 Sentences = Sequence[Sentence]
@@ -202,7 +201,7 @@ class Tagging(Task):
 
         def scores(rows: np.ndarray) -> Scores:
             sums = counts[rows].sum(0)
-            shares = precision_recall_f1(sums[2:]) if self._spans else {}
+            shares = metrics.precision_recall_f1(sums[2:]) if self._spans else {}
             shares["accuracy"] = float(sums[0] / max(sums[1], 1))
             return {name: 100 * share for name, share in shares.items()}
 
@@ -239,7 +238,7 @@ class Tagging(Task):
         probabilities = np.concatenate([answer.probabilities for answer in answers])
         error = metrics.calibration_error(right, probabilities)
         classes = {
-            kind: precision_recall_f1(row) | {"support": int(row[1])}
+            kind: metrics.precision_recall_f1(row) | {"support": int(row[1])}
             for kind, row in sorted(counts.items())
         }
         return {"classes": classes, "calibration_error": error}

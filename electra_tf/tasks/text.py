@@ -134,12 +134,12 @@ class TextTask(Task):
         """Writes a TSV of id, label if known, prediction and ``details``."""
         columns = {"id": [example.id for example in examples]}
         if all(example.label is not None for example in examples):
-            labels = (e.label for e in examples)
-            columns["label"] = [
-                "|".join(each) if isinstance(each, tuple) else each for each in labels
-            ]
+            columns["label"] = [self.readable_label(e.label) for e in examples]
         columns |= {"prediction": self.readable(answers), **self.details(answers)}
         write_tsv(columns, path)
+
+    def readable_label(self, label: Any) -> str:
+        return str(label)
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         """Returns additional columns of ``write`` by name."""
@@ -340,6 +340,9 @@ class MultiLabel(LabeledTask):
     def readable(self, answers: np.ndarray) -> list[str]:
         given = np.asarray(answers) >= self.threshold
         return ["|".join(np.array(self.labels)[row]) for row in given]
+
+    def readable_label(self, label: Any) -> str:
+        return "|".join(sorted(label, key=self.labels.index))
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Adds predicted, bool [B, C]."""

@@ -240,6 +240,17 @@ def test_a_tuple_of_one_row_is_a_row(models):
         close([*predict(rows[:3]), *predict(rows[3:])], predict(list(rows)))
 
 
+def test_any_model_encodes_strings_and_pairs(models):
+    encode, (one, other) = models["TextClassifier"].encode, (WORDS[:2], WORDS[2:])
+    for texts in (tuple(one), tuple(map(str.encode, one)), [[x] for x in one], (one,)):
+        close(encode(texts), encode(one))
+    pairs = encode(list(zip(one, other, strict=True)))
+    for texts in ((one, other), (np.array(one), np.array(other))):
+        close(encode(texts), pairs)
+    with pytest.raises(ValueError, match="needs text and text_pair, but got 1 column"):
+        encode([(text,) for text in one])
+
+
 @pytest.mark.parametrize(
     ("name", "x", "y", "message"),
     [
@@ -285,6 +296,8 @@ def test_a_mistake_names_its_row(models, name, x, y, message):
         ({"validation_data": (WORDS,)}, "validation_data needs labels"),
         ({"batch_size": 0}, "batch_size must be a positive integer"),
         ({"class_weight": {"good": 2.0}}, "class_weight: .*'good' is not a label"),
+        ({"class_weight": {"pos": None}}, "class_weight=.*: give finite numbers"),
+        ({"class_weight": {"pos": [1, 2]}}, "class_weight: "),
         ({"class_weight": "balanced"}, "class_weight is a dictionary of weights"),
         ({"sample_weight": ["x"] * 4}, "sample_weight must be one finite number"),
         ({"sample_weight": [1, 2]}, "4 texts, but 2 weights"),

@@ -26,6 +26,7 @@ def check(function, expected, *arguments):
         ([1, 2, 3], 1, 0),
         ([1.0, 2.0], 1, 0),
         (["2", "1"], 1, 1),
+        (["2.0", "1.0"], 1.0, 1),
         ([0, 1], True, 1),
         ([True, False], True, 0),
         ([False, True], 1, 1),
@@ -63,7 +64,11 @@ def test_a_value_is_one_label_or_none(labels, value, expected):
         (["x", "y", "z"], [1, 0, True], [1, 0, 1]),
         (["x", "y", "z"], np.array([0.25, 0, 1]), [0.25, 0, 1]),
         ([3, 5, 7], [7, 3], [1, 0, 1]),
-        ([0, 1], [0, 0], "may be labels or a row of 0 and 1"),
+        # Twice the same label, or another number than the labels: one flag each.
+        ([0, 1], [0, 0], [0, 0]),
+        ([3, 5, 7], [0, 1, 0], [0, 1, 0]),
+        ([0, 1, 2], [1, 1], "neither"),
+        ([0, 1, 2], [True], [0, 1, 0]),
         (["x", "y"], [2, 0], "neither a list of labels nor 2 numbers from 0 to 1"),
         (["x", "y"], [1], "neither"),
         # A number among names is an index.

@@ -92,10 +92,10 @@ def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
     assert 0 <= pair.evaluate(table)["accuracy"] <= 100
     with pytest.raises(ValueError, match="1 columns, but the model reads text and"):
         pair.evaluate(table, text="text")
-    with pytest.raises(ValueError, match="does not take threshold"):
-        pair.evaluate(table, threshold=0.9)
-    with pytest.raises(ValueError, match="does not take labels"):
-        pair.evaluate(table, ["pos", "neg"])
+    with pytest.raises(ValueError, match="does not take steps or threshold"):
+        pair.evaluate(table, threshold=0.9, steps=1)
+    with pytest.raises(ValueError, match="does not take labels or weights"):
+        pair.evaluate(table, ["pos", "neg"], sample_weight=[1, 2])
     reader = make("QuestionAnswering", preset)
     reader.task["columns"] = {"text": ["text"]}
     answer = {"text": "good", "answer_start": 0}

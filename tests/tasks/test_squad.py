@@ -40,6 +40,7 @@ def test_reads_both_layouts(tmp_path):
     path = write(tmp_path, ("a cat", [{"id": 7, "question": "q"}]))
     (unanswered,) = source("test", path)("test")
     assert (unanswered.answers, unanswered.id) == (None, "7")
+    assert unanswered.texts == []
 
 
 def test_training_answers_that_are_elsewhere_are_left_out_and_counted(tmp_path):
@@ -80,8 +81,9 @@ def test_bad_files_are_named(tmp_path):
 def test_only_evaluation_data_needs_unique_ids(tmp_path):
     """A translation of SQuAD, combined with it for training, keeps its ids."""
     first, other = question("q", ("a", 0)), question("q", ("b", 2))
-    path = write(tmp_path, ("a", [first]), ("a b", [other]))
-    assert len(source("train", path)("train")) == 2
+    second = question("q#2", ("a", 0))
+    path = write(tmp_path, ("a", [first, second]), ("a b", [other]))
+    assert [q.id for q in source("train", path)("train")] == ["q", "q#2", "q#3"]
     with pytest.raises(ValueError, match="two questions have the id 'q'"):
         source("dev", path)("dev")
 

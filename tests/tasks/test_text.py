@@ -82,7 +82,7 @@ def test_predictions_file(tmp_path):
     assert (tmp_path / "p.tsv").read_text().startswith("id\tprediction\tp(a)")
 
 
-def test_multilabel_targets_scores_and_baseline():
+def test_multilabel_targets_scores_and_baseline(tmp_path):
     task = MultiLabel(name="m", source=None)
     data = examples(("x", "y"), ("x",), (), ("z",))
     task = task.prepare(data)
@@ -95,6 +95,9 @@ def test_multilabel_targets_scores_and_baseline():
     assert scores["micro_f1"] == pytest.approx(100 * expected)
     assert scores["exact_match"] == 50
     assert task.readable(answers) == ["x", "x", "", "x|z"]
+    task.write(answers, examples(("y", "x"), (), (), ("z",)), str(tmp_path / "p.tsv"))
+    written = (tmp_path / "p.tsv").read_text().splitlines()
+    assert written[1].split("\t")[:3] == ["0", "x|y", "x"]
     # The best constant prediction is {x}: F1 = 2 * 2 / (4 + 4).
     assert task.baseline(data, data)["micro_f1"] == pytest.approx(50)
     # The mean binary cross-entropy per label.
@@ -165,6 +168,7 @@ class Own(Classification):
     """A task of another package, rebuilt from task.json."""
 
     kind = "own"
+    extra: int = 0
 
     @classmethod
     def from_json(cls, about):
@@ -172,7 +176,10 @@ class Own(Classification):
 
 
 def test_a_task_may_rebuild_itself():
-    about = Own(name="mine", source=None, labels=("a", "b")).to_json()
+    about = Own(name="mine", source=None, labels=("a", "b"), extra=7).to_json()
+    # All fields but those of the training run.
+    assert about["extra"] == 7
+    assert about.keys().isdisjoint({"num_outputs", "name", "source", "epochs"})
     again = saved.from_json(about)
     assert (type(again), again.name, again.labels) == (Own, "rebuilt", ("a", "b"))
     with pytest.raises(ValueError, match=r"kind is .none.; .*own.* Import the module"):
