@@ -199,10 +199,10 @@ def _parse(
         if name.startswith("-") and len(name) > 100:
             # Absl's search for similar names is slow on long ones.
             raise UserError(f"Unknown flag {name[:40]}... --help lists all flags.")
-        escaped = argument.encode("utf-8", "backslashreplace").decode()
-        if escaped != argument or "\0" in argument:
+        shown = argument.encode("utf-8", "backslashreplace").decode()
+        if shown != argument or "\0" in argument:
             # TensorFlow and JSON cannot represent such a path.
-            raise UserError(f"{escaped} is not UTF-8 text: rename or correct it.")
+            raise UserError(f"{shown} is not UTF-8 without NUL: rename or correct it.")
     try:
         rest = values(["", *given])[1:]
     except ValueError as error:
@@ -255,7 +255,7 @@ def _lines_of(flagfile: str) -> list[str]:
     try:
         text = Path(flagfile).read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"flagfile {flagfile} is not UTF-8 text.") from error
+        raise UserError(f"flagfile {flagfile} is not UTF-8: convert it.") from error
     lines = [line.strip() for line in text.split("\n")]
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
     for line in lines:

@@ -21,7 +21,7 @@ from electra_tf.config.commands import DoctorConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder, named
-from electra_tf.interop import convert
+from electra_tf.interop.convert import find_format, listed
 from electra_tf.interop.networks import Imported, Source, Tower
 from electra_tf.runs.report import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
@@ -80,7 +80,7 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
     is_run = "config" in settings and not {"model_type", "class_name"} & {*settings}
     reader, error = None, ""
     try:
-        reader = convert.find_format(source)
+        reader = find_format(source)
     except UserError as failure:
         if not is_run:
             raise
@@ -221,18 +221,18 @@ def weights(subject: Subject) -> Iterator[Finding]:
         initial = [part for part, is_fresh in fresh.items() if is_fresh]
         if bad:
             yield _problem(
-                f"{name}: values that are not finite in {_first(bad)}",
+                f"{name}: values that are not finite in {listed(bad)}",
                 "Go back to an earlier checkpoint and lower the learning rate, or copy "
                 "the file again.",
             )
         if empty:
             yield _problem(
-                f"{name}: all zeros in {_first(empty)}", "Import or save them again."
+                f"{name}: all zeros in {listed(empty)}", "Import or save them again."
             )
         if initial:
             what = "no part was trained" if len(initial) == len(fresh) else "untrained"
             yield _problem(
-                f"{name}: {what}: {_first(initial)} (biases 0, LayerNorm 1)",
+                f"{name}: {what}: {listed(initial)} (biases 0, LayerNorm 1)",
                 "The weights were not loaded, or the part was added later. Use the "
                 "checkpoint with trained values.",
             )
@@ -299,11 +299,6 @@ def training(subject: Subject) -> Iterator[Finding]:
     for message in messages:
         yield Finding(PROBLEM if auc < 0.55 else WARNING, *message.split(". ", 1))
     yield _ok(f"{done:,} steps")
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(names[:4]) + more
 
 
 CHECKS: dict[str, Callable[[Subject], Iterable[Finding]]] = {

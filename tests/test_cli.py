@@ -60,7 +60,7 @@ def test_every_kind_of_flag_is_read():
         # Absl compares names recursively, letter by letter.
         ("--" + "9" * 5000, "Unknown flag --99999"),
         ("--source=\udcff.txt", "--source=\\udcff.txt is not UTF-8"),
-        ("--words=a\0b", "--words=a\\u0000b is not UTF-8 text"),
+        ("--words=a\0b", "--words=a\\u0000b is not UTF-8 without NUL"),
         ("--name=twoo", "--name=twoo is unknown. Did you mean two? Allowed are one, "),
         ("--mode=medium", "fast"),
         ("--speed=2", "--speed needs --mode=slow, and --mode is fast"),
@@ -155,7 +155,7 @@ def test_flagfiles_nest_and_later_flags_win(tmp_path):
     inner.write_text("--from=x\n--many=--corpus='a b'\n")
     assert cli.parse(Small, [f"--flagfile={inner}"]).many == ("--corpus='a b'",)
     inner.write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"inner\.cfg is not UTF-8 text"):
+    with pytest.raises(ValueError, match=r"inner\.cfg is not UTF-8: convert it"):
         cli.parse(Small, [f"--flagfile={inner}"])
 
 

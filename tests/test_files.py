@@ -201,6 +201,13 @@ def test_leftovers_of_an_earlier_process_with_this_number(tmp_path, is_folder):
     assert is_folder or target.read_text() == "new"
 
 
+def test_what_does_not_fit_is_not_begun(tmp_path):
+    with pytest.raises(OSError, match=r"No space left .*'.*/file'") as caught:
+        files.replacing(tmp_path / "file", size=10**18).__enter__()
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("writable", [True, False])
 def test_the_lock_of_another_user_is_not_ignored(tmp_path, monkeypatch, writable):
     def acquire(self, *args):

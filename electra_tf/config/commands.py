@@ -259,6 +259,11 @@ class ConvertConfig(Group):
         only_with="push_to_hub",
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = self.push_to_hub or "owner/name"
+        require(name.count("/") == 1, f"--push_to_hub={name}: give owner/name.")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorConfig(Group):

@@ -49,8 +49,8 @@ def build(
 
     The records depend on the corpus and the settings only, not on the number of
     processes. Resumes an interrupted build. Reuses a finished build of the same
-    settings, even if its text is missing. Scripts with more than 4 MB of text need
-    ``if __name__ == "__main__"``.
+    settings, even if its text is missing or the packages of ``installed`` changed.
+    Scripts with more than 4 MB of text need ``if __name__ == "__main__"``.
 
     Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
     trains it. ``outputs`` are folders to leave out of the corpus.
@@ -174,8 +174,12 @@ def _prepare(
         built = records.read_manifest(folder)
         stored = built.settings
         text = stored.get("corpus_sha256")
-        # Older versions hashed the names of the packages.
-        if [*config.corpus] == ["installed"] == built.corpus.get("sources"):
+        is_installed = [*config.corpus] == ["installed"] == built.corpus.get("sources")
+        if is_installed and settings.get("corpus_sha256") != text:
+            log(
+                f"warning: the installed packages have changed since {folder} was "
+                "built; --overwrite or another folder makes new records of them"
+            )
             settings = {**settings, "corpus_sha256": text}
         # The hash is missing if the text is.
         _reject_other(folder, stored, {"corpus_sha256": text, **settings}, "records")

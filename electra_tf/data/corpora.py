@@ -69,8 +69,7 @@ def open_corpus(
     skipped: list[str] = []
     for spec in map(str, sources):
         if spec == "installed":
-            # Records of other versions of the packages stay valid.
-            opened[spec] = Generated(spec, installed.documents, lambda: "")
+            opened[spec] = Generated(spec, installed.documents, installed.fingerprint)
         elif spec.startswith("tfds:"):
             opened[spec] = _tfds(spec)
         else:
@@ -173,7 +172,7 @@ def shareable(
     for number, source in enumerate(sources):
         path = work / f"source-{number:05d}.txt"
         # Compressed files cannot be split.
-        is_large = isinstance(source, Text) and source.is_packed and source.size > small
+        is_large = paths.is_packed(source.name) and source.size > small
         if isinstance(source, Text) and not (is_large and source.blank_lines_separate):
             yield source
             continue
@@ -212,17 +211,13 @@ class Text:
         """Size in bytes; an estimate if the file is compressed."""
         return self.end - self.start
 
-    @property
-    def is_packed(self) -> bool:
-        return paths.is_packed(self.name)
-
     def fingerprint(self) -> str:
         """Computes the SHA-256 of the file."""
         return paths.sha256(self.name)
 
     def split(self, size: int) -> list[Text]:
         """Splits into ranges of about ``size`` bytes, if possible."""
-        if self.is_packed or not self.blank_lines_separate:
+        if paths.is_packed(self.name) or not self.blank_lines_separate:
             return [self]
         parts = max(1, round(self.size / size))
         cuts = [self.start + self.size * part // parts for part in range(parts + 1)]
@@ -233,7 +228,7 @@ class Text:
 
     def documents(self) -> Iterator[Document]:
         """Yields the documents that start in the range."""
-        limit = math.inf if self.is_packed else self.end
+        limit = math.inf if paths.is_packed(self.name) else self.end
         with paths.open_unpacked(self.name) as file:
             # Start one line earlier: a document may start at the range's first line.
             lines = _read_lines(file, _line_start(file, self.start), self.name)

@@ -7,9 +7,12 @@ paragraph is a line. Drops code, tables, license text, and repeated paragraphs.
 import ast
 import functools
 import gc
+import hashlib
+import importlib.metadata
 import inspect
 import itertools
 import os
+import platform
 import re
 import sysconfig
 import warnings
@@ -79,6 +82,15 @@ def documents() -> Sequence[list[str]]:
         if paragraphs:
             modules.append(paragraphs)
     return modules
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Hashes the versions of Python and of the installed distributions."""
+    found = importlib.metadata.distributions()
+    installed = sorted(f"{each.metadata['Name']}=={each.version}" for each in found)
+    text = "\n".join([platform.python_version(), *installed])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def prose(docstring: str) -> list[str]:

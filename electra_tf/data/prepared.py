@@ -122,7 +122,8 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     for name, value in casing.items():
         if value and not getattr(config, name):
             log(f"warning: --no{name} has no effect: the records have --{name}.")
-    for name in ("data_dir", "corpus", "text_column", "segmenting", "eval_fraction"):
+    names = ("data_dir", "corpus", "text_column", "segmenting", "eval_fraction")
+    for name in (*names, "blank_lines_separate"):
         if getattr(config, name) != getattr(DataConfig, name):
             log(f"warning: --{name} has no effect: --records are built already.")
     both = (*train_files, *eval_files)

@@ -96,13 +96,13 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     path = os.path.join(folder, MANIFEST)
     try:
         with paths.open_bytes(path) as file:
-            text = file.read().decode("utf-8", "replace")
+            content = file.read()
     except FileNotFoundError as error:
         raise UserError(
             f"{path} does not exist: no records were built here, or the build was "
             "interrupted. Run electra-tf records (again)."
         ) from error
-    content = files.parse_json(text, f"{path} is damaged", {"format_version": int})
+    content = files.parse_json(content, f"{path} is damaged", {"format_version": int})
     if (version := content["format_version"]) > FORMAT_VERSION:
         raise UserError(f"{path}: format {version} is newer than this library")
     files.check_shape(content, _SHAPE, f"{path} is damaged")

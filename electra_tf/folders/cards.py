@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,6 +158,11 @@ def facts_of(path: Path) -> str:
         return ""
     _, title, sections = path.read_text("utf-8", "replace").partition("\n## ")
     return (title + sections).lstrip()
+
+
+def without_model(facts: str) -> str:
+    """Leaves out the section on the model: flags of ``convert`` may change it."""
+    return re.sub(r"^## Model\n.*?(?=^## |\Z)", "", facts, flags=re.M | re.S)
 
 
 def _model(about: Mapping[str, Any]) -> list[str]:

@@ -40,7 +40,6 @@ CHECKPOINTS = "checkpoints"
 CURVES = "curves.png"
 DATA = "data"
 METRICS = "metrics.jsonl"
-PROFILE = "profile"
 # Recommended fine-tuning flags.
 RECIPE = "recipe.json"
 SAMPLES = "samples.txt"
@@ -50,7 +49,7 @@ VOCABULARY = "vocab.txt"
 MODELS = ("encoder", "generator", "discriminator")
 # All outputs of a run; other files are never deleted.
 OUTPUTS = (
-    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, PROFILE, SAMPLES),
+    *(CHECKPOINTS, CONFIG, CURVES, DATA, METRICS, "profile", SAMPLES),
     *(CARD, RECIPE, TENSORBOARD, VOCABULARY),
     *(f"{name}{suffix}" for name in MODELS for suffix in (models.KERAS, models.HALVES)),
 )
@@ -200,8 +199,7 @@ class PretrainingFolder:
         if self.vocabulary_sha256 not in (None, vocabulary.sha256):
             path = self.path / VOCABULARY
             raise UserError(
-                f"{path} does not have the SHA-256 in {CONFIG}: restore the "
-                "vocabulary of the run."
+                f"{path} does not have the SHA-256 in {CONFIG}: restore it."
             )
 
     def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:
@@ -245,18 +243,14 @@ class PretrainingFolder:
             name
             for name in OUTPUTS
             if (self.path / name).exists()
-            and (name != DATA or _holds_records(self.path / DATA))
+            # Other files in its folder of data may be the user's.
+            and (name != DATA or any((self.path / DATA / x).exists() for x in _RECORDS))
         ]
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the outputs of a run that have these names."""
         for name in {*names}.intersection(self.outputs()):
             files.remove(self.path / name)
-
-
-def _holds_records(folder: Path) -> bool:
-    """Returns True if a folder has records; other files may be the user's."""
-    return any((folder / name).exists() for name in _RECORDS)
 
 
 def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, Any]:

@@ -33,13 +33,8 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     # May restore a folder, which then is not overwritten.
     files.remove_leftovers(folder.parent)
     _check_output(Path(options.to), target, overwrite=options.overwrite)
-    source = Source(
-        options.source,
-        generator=options.generator,
-        num_heads=options.num_heads,
-        only=options.only,
-        pair=options.pair,
-    )
+    names = ("generator", "num_heads", "only", "pair")
+    source = Source(options.source, **{n: getattr(options, n) for n in names})
     model = find_format(source).read(source)
     _check_finite(model)
     if model.task:
@@ -56,7 +51,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     for note in model.notes:
         log(f"  {note}")
     if model.not_taken:
-        log(f"  not taken: {_listed(model.not_taken)}")
+        log(f"  not taken: {listed(model.not_taken)}")
     # Every format holds at least one encoder. HDF5 aborts on a full disk.
     weights = sum(array.size for array in model.main.encoder.values())
     with files.replacing(folder, size=(2 if model.float16 else 4) * weights) as part:
@@ -190,7 +185,7 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
         raise UserError(
-            f"--to={folder} is not empty ({_listed(names)}): pass --overwrite."
+            f"--to={folder} is not empty ({listed(names)}): pass --overwrite."
         )
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     relative = (path.relative_to(folder).as_posix() for path in inside)
@@ -198,10 +193,11 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     if foreign:
         raise UserError(
             f"--to={folder} holds files that are not of this format "
-            f"({_listed(foreign)}): name another folder."
+            f"({listed(foreign)}): name another folder."
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Joins the first eight names; counts the others."""
     rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return ", ".join(names[:8]) + rest

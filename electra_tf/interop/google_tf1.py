@@ -124,7 +124,7 @@ def read(source: Source) -> Imported:
         **towers,
         vocabulary=Vocabulary.load(words) if words.is_file() else None,
         not_taken=(*state, *sorted(tensors.left)),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 

@@ -81,7 +81,7 @@ def detect(source: Source) -> bool:
     """Returns True for a hub name or a folder with the config of ``transformers``."""
     folder = Path(source.path)
     if not folder.is_dir():
-        return _is_hub_name(source.path)
+        return bool(_HUB_NAME.fullmatch(source.path)) and not folder.exists()
     return "model_type" in files.read_json(folder / "config.json", {})
 
 
@@ -166,11 +166,6 @@ def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Importe
     )
 
 
-def _is_hub_name(path: str) -> bool:
-    """Returns True if a path may name a hub repository (owner/name)."""
-    return bool(_HUB_NAME.fullmatch(path)) and not Path(path).exists()
-
-
 def _local_folder(path: str) -> Path:
     """Returns the folder itself, or a downloaded copy of a hub repository."""
     if Path(path).is_dir():
@@ -245,8 +240,7 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
 def read_config(folder: Path) -> dict[str, Any]:
     """Reads config.json; raises ValueError if it is damaged or not supported."""
     path = folder / "config.json"
-    config = files.read_json(path)
-    files.check_shape(config, _SHAPE, f"{path} is damaged")
+    config = files.read_json(path, shape=_SHAPE)
     wrong = [
         f"{name} is {config[name]!r}, not {value!r}"
         for name, value in _FIXED.items()
@@ -315,8 +309,6 @@ def model_card(model: Imported) -> str:
         lines += [f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others]
         casing = (model.lower_case, model.strip_accents)
         lines += cards.text_lines(*casing, model.vocabulary, model.trained_length)
-        # Flags may override the casing and the length in a run's own section.
-        rest = re.sub(r"^## Model\n.*?(?=^## |\Z)", "", model.facts, flags=re.M | re.S)
-        facts = "\n".join(["## Model", "", *lines, "", rest])
+        facts = "\n".join(["## Model", "", *lines, "", model.facts])
     front, code = _FRONT_MATTER.format(tags=tags), _CODE.format(loaded=loaded)
     return front + cards.card(title, use, code, facts.rstrip())

@@ -147,7 +147,7 @@ class Imported:
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
         run: config.json of the pretraining run.
-        facts: sections of the run's model card.
+        facts: sections of the run's model card; without a task, not that on the model.
         recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.errors import UserError
-from electra_tf.folders.cards import facts_of
+from electra_tf.folders.cards import facts_of, without_model
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
@@ -41,8 +41,7 @@ OUTPUTS = (
 
 def detect(source: Source) -> bool:
     """Returns True for a folder with models of this library."""
-    folder = FinetuningFolder(Path(source.path))
-    return _is_pretrained(source) or folder.has_model
+    return _is_pretrained(source) or FinetuningFolder(Path(source.path)).has_model
 
 
 def _is_pretrained(source: Source) -> bool:
@@ -65,7 +64,7 @@ def read(source: Source) -> Imported:
         strip_accents=casing.get("strip_accents"),
         trained_length=folder.trained_length,
         run=folder.settings,
-        facts=facts_of(folder.path / CARD),
+        facts=without_model(facts_of(folder.path / CARD)),
         # Of the encoder that fine-tuning starts from.
         recipe={} if source.only == "generator" else recommended(folder.path),
     )
@@ -73,9 +72,8 @@ def read(source: Source) -> Imported:
 
 def _towers(folder: PretrainingFolder, source: Source) -> dict[str, Tower]:
     towers: dict[str, Tower] = {}
-    generator = None
-    if source.only != "discriminator":
-        generator = _load(folder, "generator", keras.Model)
+    is_read = source.only != "discriminator"
+    generator = _load(folder, "generator", keras.Model) if is_read else None
     if isinstance(generator, MaskedLM):
         where = f"{source.path}: generator.keras"
         tower = networks.encoder_tower(generator.encoder, where, generator.head)
@@ -115,9 +113,8 @@ def _unknown(source: Source, name: str, part: Any) -> UserError:
 
 
 def _load(folder: PretrainingFolder, name: str, kind: type[Model]) -> Model | None:
-    if not folder.has_model(name):
-        return None
-    return folder.load(name, kind, "Give the folder of a pretraining run.")
+    hint = "Give the folder of a pretraining run."
+    return folder.load(name, kind, hint) if folder.has_model(name) else None
 
 
 def write(folder: Path, model: Imported) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def read(source: Source) -> Imported:
         strip_accents=about["strip_accents"],
         trained_length=folder.trained_length,
         task=task,
-        facts=task_facts(folder, folder.path / CARD),
+        facts=task_facts(folder, folder.path / CARD) if task else "",
     )
 
 

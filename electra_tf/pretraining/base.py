@@ -39,6 +39,7 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
 
     Args:
         gradient_accumulation_steps: micro-batches per update; divides the local rows.
+        seed: seed of the training step.
 
     Examples:
         >>> model = et.Electra(generator, discriminator, gradient_accumulation_steps=2)
@@ -109,6 +110,7 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
         batch = _unpack(data)
         totals, seed = self.loss_totals(batch), self.test_seed(batch)
         self.compute_losses(batch, totals, seed=seed, training=False)
+        self._check_losses()
         return self.metric_logs()
 
     def test_seed(self, batch: Batch) -> tf.Tensor:
@@ -124,14 +126,17 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
     ) -> list[tf.Tensor | tf.IndexedSlices]:
         with tf.GradientTape() as tape:
             terms = self.compute_losses(batch, totals, seed=seed, training=True)
-            if self.losses or self.loss is not None or self._compile_metrics:
-                raise UserError(
-                    "Pretraining models have their own losses and metrics, and do not "
-                    "use compile(loss=, metrics=), regularizers and add_loss: add the "
-                    "term to the loss of the objective."
-                )
+            self._check_losses()
             loss = self.optimizer.scale_loss(tf.add_n(terms))
         return tape.gradient(loss, self.trainable_variables)
+
+    def _check_losses(self) -> None:
+        if self.losses or self.loss is not None or self._compile_metrics:
+            raise UserError(
+                "Pretraining models have their own losses and metrics, and do not use "
+                "compile(loss=, metrics=), regularizers and add_loss: add the term to "
+                "the loss of the objective."
+            )
 
     def _accumulated_gradients(
         self, batch: Batch, totals: Batch, seed: tf.Tensor

@@ -45,9 +45,11 @@ class Electra(PretrainingModel):
     Args:
         generator: ``MaskedLM``, ``TwoTowerGenerator`` (ELECTRA-TT of the Electric
             paper), ``UnigramGenerator``, or a model with its methods.
+        discriminator: an encoder.
         objective: an ``Objective``; default ``ReplacedTokenDetection()``.
         sampler: (mlm_logits, masked_lm_ids, seed, step) -> sampled_ids [B, P]; default
             ``CategoricalSampler()``.
+        generator_weight: weight of the generator's loss.
         discriminator_weight: weight of the objective (lambda in the paper, 50).
         sampling_dropout: False samples from a second forward pass of the generator
             without dropout or gradient; the original samples with dropout. Losses on

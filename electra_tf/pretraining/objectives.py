@@ -22,7 +22,7 @@ from electra_tf.layers import (
 from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.serialization import Serializable
-from electra_tf.layers.weights import add_dense, linear
+from electra_tf.layers.weights import add_dense, check_choice, linear
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.metrics import LogitAUC, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
@@ -140,8 +140,7 @@ class ReplacedTokenDetection(Objective):
 
     def __init__(self, positions: str = "all", **kwargs):
         super().__init__(**kwargs)
-        if positions not in ("all", "masked"):
-            raise ValueError(f"positions is {positions!r}; allowed are all, masked.")
+        check_choice("positions", positions, ("all", "masked"))
         self.positions = positions
         self.loss_metric = TokenMean(name="discriminator_loss")
         # Of all tokens; other metrics are of the loss's positions.

@@ -11,7 +11,9 @@ evaluations and checkpoints from the training time.
 before this ``fit``. The callbacks need ``steps_per_execution=1``, Keras's default.
 """
 
+import contextlib
 import functools
+import inspect
 import math
 import os
 import pkgutil
@@ -42,7 +44,7 @@ def named_callbacks(
 ) -> list[Callable[[], keras.callbacks.Callback]]:
     """Returns factories of the Keras callbacks "module:Class" or "module:function".
 
-    The current folder is on the import path. Imports the names before a run replaces
+    The current folder is on the import path. Checks the names before a run replaces
     files.
     """
     if os.getcwd() not in sys.path:
@@ -55,18 +57,24 @@ def named_callbacks(
             raise UserError(
                 f"--callback={name} cannot be imported: {error}."
             ) from error
+        is_class = isinstance(factory, type)
+        if is_class and not issubclass(factory, keras.callbacks.Callback):
+            raise UserError(f"--callback={name} is not a Keras callback.")
+        try:
+            # Built-in functions have no signature.
+            with contextlib.suppress(ValueError):
+                inspect.signature(factory).bind()
+        except TypeError as error:
+            raise UserError(
+                f"--callback={name} cannot be called: {error}. Name a function "
+                "without arguments that returns the callback."
+            ) from error
         factories.append(functools.partial(_make_callback, name, factory))
     return factories
 
 
 def _make_callback(name: str, factory: Any) -> keras.callbacks.Callback:
-    try:
-        callback = factory()
-    except TypeError as error:
-        raise UserError(
-            f"--callback={name} cannot be called: {error}. Name a function "
-            "without arguments that returns the callback."
-        ) from error
+    callback = factory()
     if not isinstance(callback, keras.callbacks.Callback):
         raise UserError(f"--callback={name} made {callback}, not a Keras callback.")
     return callback
@@ -263,7 +271,8 @@ class CheckpointEvery(StepCallback):
 
     After a signal inside ``with callback.stop:``, the current step finishes, a
     checkpoint is saved, and ``fit`` ends; ``stop.requested`` is the name of the signal.
-    With several workers, all must receive the signal within the same step.
+    With several workers, all must receive the signal within the same step. A
+    ``NonFiniteGuard`` before it prevents the saving of a step that is not finite.
     """
 
     def __init__(self, store: CheckpointStore, every: int, *, first_step: int = 0):
@@ -311,26 +320,21 @@ class NonFiniteGuard(StepCallback):
         self.store = store
 
     def after_step(self, step: int, logs: Logs) -> None:
-        name = first_nonfinite(self.model, logs)
-        if name is None:
+        optimizer = _inner(self.model.optimizer)
+        path = getattr(optimizer, "nonfinite_variable", lambda: None)()
+        bad = [name for name, x in _numbers(logs).items() if not math.isfinite(x)]
+        names = [f"the log {name!r}" for name in bad[:1]]
+        names += [f"the gradient of {path}"] if path else []
+        if not names:
             return
         kept, steps = "no checkpoint", self.store.steps() if self.store else []
         if steps:
             kept = f"the checkpoint of step {steps[-1]} in {self.store.directory}"
         raise FloatingPointError(
-            f"step {step}: not finite: {name}. Lower the learning rate (5e-4 is for "
-            "small models, 2e-4 for base and large) or lengthen the warm-up, then "
-            f"start again; {kept} was kept."
+            f"step {step}: not finite: {' and '.join(names)}. Lower the learning rate "
+            "(5e-4 is for small models, 2e-4 for base and large) or lengthen the "
+            f"warm-up, then start again; {kept} was kept."
         )
-
-
-def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
-    """Returns the names of a log and a gradient that are not finite, or None."""
-    path = getattr(_inner(model.optimizer), "nonfinite_variable", lambda: None)()
-    bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
-    names = [f"the log {name!r}" for name in bad[:1]]
-    names += [f"the gradient of {path}"] if path else []
-    return " and ".join(names) or None
 
 
 def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

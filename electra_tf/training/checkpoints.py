@@ -24,8 +24,6 @@ from electra_tf.errors import UserError
 _PREFIX = "ckpt"
 # Begins the names of folders of unfinished saves.
 _PART = ".saving-"
-# Variables of unfinished fine-tuning runs of version 0.3.
-_UNREAD = {"watch/waited", "watch/best"}
 
 
 class CheckpointStore:
@@ -70,7 +68,7 @@ class CheckpointStore:
         # Saving is a collective operation, so every worker takes part, but two writers
         # would replace each other's files.
         place = self.directory if self._writes_here else None
-        # Part of all checkpoints.
+        # Checkpoints of version 0.2 have it, too, and a restore reads it.
         self._checkpoint.save_counter.assign_add(1)
         try:
             with tempfile.TemporaryDirectory(prefix=_PART, dir=place) as part:
@@ -104,8 +102,6 @@ class CheckpointStore:
             return None
         # Compared both ways: TensorFlow does not report variables without a value.
         shapes = _shapes(prefix)
-        for name in _UNREAD & shapes.keys():
-            del shapes[name]
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
         absent = "(absent)"
         wrong = [
@@ -121,7 +117,6 @@ class CheckpointStore:
             )
         status = self._checkpoint.restore(prefix, self._options)
         status.assert_existing_objects_matched()
-        status.expect_partial()
         return int(prefix.rpartition("-")[2])
 
 
@@ -270,7 +265,7 @@ def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
 def _remove_leftovers(directory: Path) -> None:
     """Removes the files of killed saves, which do not count as damaged checkpoints."""
     for part in directory.glob(f"{_PREFIX}-*_temp"):
-        # Up to version 0.3, the index was written in place while this folder existed.
+        # Up to version 0.2, the index was written in place while this folder existed.
         prefix = str(part).removesuffix("_temp")
         try:
             _newest_intact([prefix], note)

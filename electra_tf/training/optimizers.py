@@ -37,7 +37,10 @@ class AdamW(keras.optimizers.Optimizer):
     the index of the first variable with such a gradient, else -1.
 
     Args:
+        learning_rate: a float, a schedule of the step, or a callable.
         weight_decay: decoupled, times the learning rate; None or 0 disables it.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
         bias_correction: multiply the learning rate by ``sqrt(1 - beta_2 ** t) /
             (1 - beta_1 ** t)``, with Kingma and Ba's epsilon hat. False in ELECTRA.

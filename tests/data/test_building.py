@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import gzip
 import hashlib
 from unittest import mock
@@ -231,14 +230,16 @@ def test_finished_records_do_without_their_text(corpus, tmp_path):
     assert verify(tmp_path / "records") == manifest
 
 
-def test_records_of_older_packages_are_used(tmp_path, monkeypatch):
+def test_other_installed_packages_are_a_warning(tmp_path, monkeypatch):
     documents = [document.split("\n") for document in text(60).split("\n\n")]
     monkeypatch.setattr(installed, "documents", lambda: iter(documents))
+    monkeypatch.setattr(installed, "fingerprint", lambda: "before")
     manifest = build("installed", tmp_path / "records")
-    # Older versions hashed the names of the packages.
-    older = {**manifest.settings, "corpus_sha256": "before"}
-    dataclasses.replace(manifest, settings=older).save(tmp_path / "records")
-    assert build("installed", tmp_path / "records").train == manifest.train
+    monkeypatch.setattr(installed, "fingerprint", lambda: "after")
+    told = []
+    assert build("installed", tmp_path / "records", log=told.append) == manifest
+    assert "installed packages have changed" in told[0]
+    assert "--overwrite" in told[0]
     with pytest.raises(ValueError, match="max_seq_length is 128 there and 64 here"):
         build("installed", tmp_path / "records", max_seq_length=64)
 

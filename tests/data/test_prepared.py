@@ -89,9 +89,10 @@ def test_flags_that_do_not_fit_the_records_are_reported(tmp_path, capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert "warning: --nolower_case has no effect" in first
     assert "warning: 1 files are read for training and for evaluation" in second
-    given(tmp_path / "a", corpus=("b.txt",), data_dir="b", eval_fraction=0.5)
+    other = {"corpus": ("b.txt",), "data_dir": "b", "eval_fraction": 0.5}
+    given(tmp_path / "a", **other, blank_lines_separate=False)
     told = capsys.readouterr().out
-    for name in ("data_dir", "corpus", "eval_fraction"):
+    for name in (*other, "blank_lines_separate"):
         assert f"warning: --{name} has no effect: --records are built" in told
     # Every step would train on padding.
     data = DataConfig(records=(str(tmp_path / "a"),), max_seq_length=512)

@@ -88,6 +88,9 @@ def test_missing_and_truncated_files(tmp_path):
     path.write_text(json.dumps({**content, "format_version": 99}))
     with pytest.raises(ValueError, match="format 99"):
         read_manifest(tmp_path)
+    path.write_bytes(json.dumps(content).encode().replace(b"train-0", b"train-\xff"))
+    with pytest.raises(ValueError, match=r"manifest\.json is damaged"):
+        read_manifest(tmp_path)
     path.unlink()
     with pytest.raises(ValueError, match=r"manifest\.json does not exist"):
         read_manifest(tmp_path)

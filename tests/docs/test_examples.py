@@ -17,7 +17,7 @@ GIVEN = {"et": et, "keras": keras, "np": np, "tf": tf}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 # Slow modules, which train, export or trace a network.
 LONG = {
-    *("api.loading", "api.base", "api.text_models", "data.pipeline"),
+    *("api.loading", "api.text_models", "data.pipeline"),
     *("pretraining.electra", "pretraining.electric", "pretraining.objectives"),
     *("serving.export", "serving.predictor", "tasks.heads"),
     *("tasks.recipe", "tasks.span_head", "tasks.text"),

@@ -152,6 +152,7 @@ def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
         assert line in card
     # The card of a run is kept in its float16 copy.
     run(finished, tmp_path / "halves", "--float16")
+    assert "## Model" not in (tmp_path / "halves" / "model_card.md").read_text()
     run(tmp_path / "halves", tmp_path / "again", "--format=hugging_face")
     assert (tmp_path / "again" / "README.md").read_text() == card
     # Casing flags override the run's.
@@ -293,6 +294,7 @@ def test_mistakes_are_refused(finished, tmp_path):
         (equal, ["--generator=/x", lone], f"--generator cannot be used with {lone}"),
         (equal, ["--format=google_tf1", "--float16"], "--float16 needs --format"),
         (equal, ["--push_to_hub=me/mine"], hub),
+        (equal, [hub, "--push_to_hub=mine"], "--push_to_hub=mine: give owner/name"),
         (equal, ["--private"], "--push_to_hub"),
     ):
         assert message in refused(source, tmp_path / "out", *flags)

@@ -199,6 +199,7 @@ def test_other_formats_and_the_encoder_alone(mood, tmp_path):
         message = refused(folder, tmp_path / "to", f"--format={name}")
         assert "--only=discriminator" in message
     run(folder, tmp_path / "encoder", "--only=discriminator")
+    assert not (tmp_path / "encoder" / "model_card.md").exists()
     encoder = fine_tuning_start(tmp_path / "encoder").encoder
     common.assert_same_weights(encoder, model.encoder)
 

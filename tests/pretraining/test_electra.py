@@ -63,8 +63,9 @@ def test_losses_that_would_not_count_are_refused():
 
     model = electra(question=lambda _: Regularized())
     model.compile("sgd", run_eagerly=True)
-    with pytest.raises(ValueError, match="regularizers and add_loss: add the"):
-        model.fit(tiny.dataset(1), verbose=0)
+    for call in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match="regularizers and add_loss: add the"):
+            call(tiny.dataset(1), verbose=0)
     for name in ("loss", "metrics", "weighted_metrics"):
         model = electra()
         model.compile("sgd", **{name: ["mse"]}, run_eagerly=True)

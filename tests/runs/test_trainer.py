@@ -7,7 +7,6 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from electra_tf import files
 from electra_tf.folders.finetuning import FinetuningFolder
@@ -15,7 +14,6 @@ from electra_tf.runs.trainer import Stopped, Trainer
 from electra_tf.tasks import Classification
 from electra_tf.tasks.batching import TrainingOrder
 from electra_tf.training import AdamW, WarmupPolynomialDecay
-from electra_tf.training.checkpoints import named_variables
 from tests.tasks import common
 
 STEPS, SEED = 8, 4
@@ -201,22 +199,6 @@ def test_a_killed_run_repeats_its_epoch(trainer, undisturbed, tmp_path, killed_a
     assert seen == [3, 6, 8][finished:]
     np.testing.assert_array_equal(weights(trainer), undisturbed[0])
     assert logged(tmp_path) == undisturbed[1]
-
-
-def test_a_run_of_version_0_3_is_resumed(trainer, undisturbed, tmp_path, monkeypatch):
-    def with_counters(*arguments):
-        counters = {"watch/waited": tf.Variable(0), "watch/best": tf.Variable(0.5)}
-        return named_variables(*arguments) | counters
-
-    home, _ = watched(trainer, tmp_path, killed_at=5)
-    with monkeypatch.context() as patched:
-        patched.setattr("electra_tf.runs.trainer.named_variables", with_counters)
-        with pytest.raises(Killed):
-            trainer.train(SEED, home)
-    home, seen = watched(trainer, tmp_path)
-    trainer.train(SEED, home)
-    assert seen == [6, 8]
-    np.testing.assert_array_equal(weights(trainer), undisturbed[0])
 
 
 def test_a_signal_stops_within_a_step(trainer, undisturbed, tmp_path):
