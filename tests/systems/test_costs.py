@@ -99,8 +99,7 @@ def test_matrix_products_by_hand(name):
     assert sum(steps for steps, _ in phases) == STEPS
     found = [flops for _, flops in phases]
     assert found == pytest.approx([value * S * B for value in EXPECTED[name]])
-    original = costs.phases(config, V, rule="original")
-    assert min(flops for _, flops in original) > 0
+    assert min(flops for _, flops in costs.phases(config, V, rule="original")) > 0
     whole = sum(steps * flops for steps, flops in phases)
     assert costs.run_flops(config, V) == pytest.approx(whole)
 
