@@ -8,8 +8,9 @@ Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 
 from collections.abc import Sequence
 
-import keras
 import tensorflow as tf
+
+from electra_tf.layers.randomness import known_shape
 
 # Maximum number of logits in memory: 64 MiB of float32, 549 rows of 30,522 words.
 _CHUNK_LOGITS = 1 << 24
@@ -46,7 +47,7 @@ def log_normalizer(
     gradients to ``rows``, ``table`` and ``bias``, and the argmax, int32 [R].
     """
     limit = max(1, _CHUNK_LOGITS // table.shape[0])
-    count = keras.ops.shape(rows)[0]
+    count = known_shape(rows)[0]
     # A replica may get no row of a last batch, but a loop needs a chunk.
     least = max(1, count) if isinstance(count, int) else tf.maximum(1, count)
     # Even chunks minimize the padding of the last one.

@@ -18,7 +18,7 @@ import tensorflow as tf
 from electra_tf.errors import UserError
 from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.quantization import QuantizableLayer
-from electra_tf.layers.randomness import check_rate, check_seed
+from electra_tf.layers.randomness import check_rate, check_seed, known_shape
 from electra_tf.layers.serialization import Serializable, argument_names, fresh_copy
 
 # The tables in the order of creation.
@@ -128,7 +128,7 @@ class TextEmbedding(QuantizableLayer, Serializable, keras.layers.Layer):
         seed: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Maps ``words``, float32 [B, S, E], to the result of ``call``."""
-        length = keras.ops.shape(words)[1]
+        length = known_shape(words)[1]
         message = (
             f"The sequence is longer than the position table of {self.max_positions} "
             "rows: shorten it or use a larger max_positions."

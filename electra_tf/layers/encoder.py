@@ -16,7 +16,7 @@ from electra_tf.layers.embeddings import TextEmbedding, with_embeddings
 from electra_tf.layers.lora import LoraModel, train_factors
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.quantization import check_without_lora
-from electra_tf.layers.randomness import split_seed
+from electra_tf.layers.randomness import known_shape, split_seed
 from electra_tf.layers.replicas import seed_of_rows
 from electra_tf.layers.transformer import BlockOptions, TransformerEncoder
 from electra_tf.layers.weights import add_dense, matmul
@@ -204,7 +204,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
             tokens, inputs["segment_ids"], training=training, seed=seeds[0]
         )
         rows = self._project(tf.reshape(embedded, [-1, self.embeddings.size]))
-        hidden = tf.reshape(rows, [*keras.ops.shape(embedded)[:2], self.hidden_size])
+        hidden = tf.reshape(rows, [*known_shape(embedded)[:2], self.hidden_size])
         return self.transformer.states(
             hidden, inputs["input_mask"], training=training, seed=seeds[1]
         )

@@ -8,12 +8,11 @@ Letters: B batch, S sequence, R rows (B * S), D width, N heads, H head size.
 
 from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 
 from electra_tf.layers import plain, randomness
 from electra_tf.layers.compilation import compiled
-from electra_tf.layers.randomness import keep_mask, keep_scale
+from electra_tf.layers.randomness import keep_mask, keep_scale, known_shape
 
 
 def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
@@ -72,7 +71,7 @@ def attention(
     signs. Recomputing the two matrix products would be expensive.
     """
     bias = tf.convert_to_tensor(bias)
-    rows = keras.ops.shape(mask)
+    rows = known_shape(mask)
 
     @tf.custom_gradient
     def run(qkv: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable]:
@@ -129,7 +128,7 @@ def _softmax(
     probabilities = tf.cast(probabilities * keep_scale(rate), scores.dtype)
     if not rate:
         return probabilities, probabilities
-    keep = keep_mask(seed, keras.ops.shape(scores), rate)
+    keep = keep_mask(seed, known_shape(scores), rate)
     signed = tf.where(keep, probabilities, -probabilities)
     # relu zeroes the dropped (negative) probabilities.
     return signed, tf.nn.relu(signed)

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.embeddings import TextEmbedding
-from electra_tf.layers.randomness import check_rate, check_seed
+from electra_tf.layers.randomness import check_rate, check_seed, known_shape
 from electra_tf.layers.serialization import Serializable
 
 
 def gather_positions(hidden: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """Gathers hidden [B, S, D] at int32 ``positions`` [B, P] in [0, S): [B * P, D]."""
-    batch, length, size = keras.ops.shape(hidden)
+    batch, length, size = known_shape(hidden)
     offsets = tf.range(batch, dtype=positions.dtype) * length
     rows = tf.reshape(positions + offsets[:, tf.newaxis], [-1])
     return tf.gather(tf.reshape(hidden, [-1, size]), rows)
@@ -95,7 +95,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
 
         ``masked_lm_positions`` are int32 [B, P], each in [0, S).
         """
-        batch, count = keras.ops.shape(masked_lm_positions)
+        batch, count = known_shape(masked_lm_positions)
         rows = self.transform(gather_positions(hidden, masked_lm_positions))
         return tf.reshape(self.logits(rows), [batch, count, self.embeddings.vocab_size])
 
@@ -144,7 +144,7 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
     def call(self, hidden: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         """Scores all tokens of hidden [B, S, D]: rtd_logits, float32 [B, S]."""
         ops = fused if training else plain
-        batch, length, size = keras.ops.shape(hidden)
+        batch, length, size = known_shape(hidden)
         rows = weights.matmul(tf.reshape(hidden, [-1, size]), self.dense_kernel)
         rows = ops.bias_activation(rows, self.dense_bias, activation=plain.gelu)
         logits = weights.matmul(tf.cast(rows, tf.float32), self.prediction_kernel)

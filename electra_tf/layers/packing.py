@@ -12,10 +12,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Self
 
-import keras
 import tensorflow as tf
 
 from electra_tf.layers import plain
+from electra_tf.layers.randomness import known_shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Packing:
     @classmethod
     def of(cls, mask: tf.Tensor, num_heads: int) -> Self:
         """Packs the tokens of a mask [B, S], and the first token of every row."""
-        batch, length = keras.ops.shape(mask)
+        batch, length = known_shape(mask)
         is_first = tf.expand_dims(tf.range(length) < 1, 0)
         flat = tf.reshape(tf.logical_or(tf.cast(mask, tf.bool), is_first), [-1])
         tokens = tf.cast(tf.squeeze(tf.where(flat), 1), tf.int32)
@@ -66,7 +66,7 @@ class Packing:
 
     def first(self) -> Packing:
         """Keeps only the first token of each row, which attends to all."""
-        batch, num_heads, _ = keras.ops.shape(self.queries)
+        batch, num_heads, _ = known_shape(self.queries)
         return dataclasses.replace(
             self,
             queries=self.queries[:, :, :1],
@@ -84,7 +84,7 @@ class Packing:
 
     def unpack(self, tokens: tf.Tensor) -> tf.Tensor:
         """Unpacks [T, D] into rows, [B, S, D], padded with zeros."""
-        batch, length = keras.ops.shape(self.mask)
+        batch, length = known_shape(self.mask)
         size = tokens.shape[-1]
         places = tf.expand_dims(self.tokens, 1)
         hidden = tf.scatter_nd(places, tokens, [batch * length, size])

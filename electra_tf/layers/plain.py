@@ -12,10 +12,9 @@ the width of the input; ``gamma`` and ``beta`` are [D]; ``rate`` is the dropout 
 
 from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 
-from electra_tf.layers.randomness import Shape, drop
+from electra_tf.layers.randomness import Shape, drop, known_shape
 
 # The original's value. Finite, so that a row of padding still has a softmax.
 MASKED_SCORE = -10000.0
@@ -101,7 +100,7 @@ def attention(
     Maps ``qkv`` [R, 3 * D], query, key and value of all heads side by side, to [R, D].
     Dropout applies to the probabilities; ``direction`` is one of ``DIRECTIONS``.
     """
-    query, key, value = split_heads(qkv, bias, keras.ops.shape(mask), num_heads)
+    query, key, value = split_heads(qkv, bias, known_shape(mask), num_heads)
     scores = tf.matmul(query, key, transpose_b=True)
     probabilities = masked_softmax(scores, mask, query.shape[-1], direction)
     probabilities = drop(probabilities, seed, rate)
@@ -137,7 +136,7 @@ def masked_softmax(
     penalty = tf.expand_dims(tf.expand_dims(penalty, 1), 1)
     if direction != "both":
         is_hidden = tf.greater if direction == "left_to_right" else tf.less
-        queries, keys = (tf.range(size) for size in keras.ops.shape(scores)[2:])
+        queries, keys = (tf.range(size) for size in known_shape(scores)[2:])
         hidden = is_hidden(tf.expand_dims(keys, 0), tf.expand_dims(queries, 1))
         penalty += _float32(hidden) * _FORBIDDEN_SCORE
     return tf.nn.softmax(_float32(scores) * head_size**-0.5 + penalty)

@@ -12,7 +12,6 @@ the same compiled code.
 import math
 from collections.abc import Sequence
 
-import keras
 import tensorflow as tf
 
 # Sizes of axes: static integers or scalar int32 tensors.
@@ -80,6 +79,17 @@ def uniform(seed: tf.Tensor, shape: Shape, dtype: tf.DType = tf.float32) -> tf.T
     return tf.reshape(tf.slice(drawn, [begin % together], [shape[0] * size]), shape)
 
 
+def known_shape(tensor: tf.Tensor) -> list[int | tf.Tensor]:
+    """Returns the shape with static sizes as integers, if known."""
+    if None not in tensor.shape:
+        return list(tensor.shape)
+    dynamic = tf.unstack(tf.shape(tensor))
+    return [
+        moving if fixed is None else fixed
+        for fixed, moving in zip(tensor.shape, dynamic, strict=True)
+    ]
+
+
 def keep_mask(seed: tf.Tensor, shape: Shape, rate: float) -> tf.Tensor:
     """Draws a boolean mask of the elements that dropout keeps.
 
@@ -119,7 +129,7 @@ def drop(inputs: tf.Tensor, seed: tf.Tensor | None, rate: float) -> tf.Tensor:
     """Zeroes a random share of elements and scales the rest; rate 0 needs no seed."""
     if not rate:
         return inputs
-    keep = keep_mask(seed, keras.ops.shape(inputs), rate)
+    keep = keep_mask(seed, known_shape(inputs), rate)
     # tf.where, because multiplying a dropped infinity by 0 gives NaN.
     return tf.where(keep, inputs * keep_scale(rate), tf.zeros([], inputs.dtype))
 

@@ -25,6 +25,7 @@ from electra_tf.layers.quantization import QuantizableLayer, QuantizationInConfi
 from electra_tf.layers.randomness import (
     check_rate,
     check_seed,
+    known_shape,
     per_row,
     split_seed,
 )
@@ -168,10 +169,10 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
             direction=self.direction,
         )
         # The first axis of [R, D] has S entries per row.
-        length = keras.ops.shape(hidden)[1]
+        length = known_shape(hidden)[1]
         later = [per_row(seed, length) for seed in seeds[1:]]
         rows = self._after_attention(context, rows, ops, later, rate)
-        return tf.reshape(rows, keras.ops.shape(hidden))
+        return tf.reshape(rows, known_shape(hidden))
 
     def infer(self, tokens: tf.Tensor, packing: Packing) -> tf.Tensor:
         """Computes ``call`` without dropout for packed tokens, [T, D] to [K, D]."""

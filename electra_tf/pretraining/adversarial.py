@@ -22,7 +22,7 @@ from electra_tf.features import scatter_positions
 from electra_tf.layers import losses
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
-from electra_tf.layers.randomness import fold_in, uniform
+from electra_tf.layers.randomness import fold_in, known_shape, uniform
 from electra_tf.layers.weights import add_weight
 from electra_tf.pretraining.base import DISCRIMINATOR, RELAXATION, Batch
 from electra_tf.pretraining.electra import Electra
@@ -166,7 +166,7 @@ class ReinforceElectra(_AdversarialElectra):
         )
         predicted = corrupted.predicted
         states = tf.stop_gradient(gather_positions(predicted.hidden, positions))
-        baseline_logits = tf.reshape(self.baseline(states), keras.ops.shape(positions))
+        baseline_logits = tf.reshape(self.baseline(states), known_shape(positions))
         baseline = tf.nn.softplus(-baseline_logits)
         self._baseline_value.update_state(baseline, weights)
 
@@ -269,7 +269,7 @@ def perturbed_logits(
     sampler may draw the ids. The noise has no gradient: d perturbed / d logits = 1.
     """
     fixed = tf.stop_gradient(logits)
-    draws = uniform(seed, keras.ops.shape(logits)) + 1e-30
+    draws = uniform(seed, known_shape(logits)) + 1e-30
     # log E with E exponential is a negated Gumbel variate.
     log_exponential = tf.math.log(-tf.math.log(draws))
     size = logits.shape[-1]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import ExportsTokenInputs
-from electra_tf.layers.randomness import at_row, fold_in
+from electra_tf.layers.randomness import at_row, fold_in, known_shape
 from electra_tf.layers.replicas import (
     DistributedFit,
     all_replicas_sum,
@@ -150,7 +150,7 @@ class PretrainingModel(ExportsTokenInputs, Serializable, DistributedFit, keras.M
             )
         size = rows // count
         micro_batches = {
-            name: tf.reshape(value, [count, size, *keras.ops.shape(value)[1:]])
+            name: tf.reshape(value, [count, size, *known_shape(value)[1:]])
             for name, value in batch.items()
         }
         unused: set[int] = set()

@@ -22,6 +22,7 @@ from electra_tf.features import ENCODER_INPUTS, scatter_positions
 from electra_tf.layers import MaskedLMHead, chunked, losses, split_seed
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.heads import gather_positions
+from electra_tf.layers.randomness import known_shape
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.electra import Electra
 from electra_tf.pretraining.masked_lm import Generator
@@ -111,7 +112,7 @@ class TwoTowerGenerator(Generator):
         self, batch: Batch, *, training: bool = False, seed: tf.Tensor | None = None
     ) -> Cloze:
         rows = self._rows(batch, training, seed)
-        shape = keras.ops.shape(batch["input_ids"])
+        shape = known_shape(batch["input_ids"])
         values, is_best = chunked.cross_entropy(
             tf.reshape(rows, [-1, rows.shape[-1]]),
             self.head.embeddings.word_table(),
@@ -145,11 +146,11 @@ class TwoTowerGenerator(Generator):
         after = tf.pad(after[:, 1:], [[0, 0], [0, 1], [0, 0]])
         contexts = tf.concat([before, after], axis=2)
         rows = self.head.transform(tf.reshape(contexts, [-1, contexts.shape[-1]]))
-        return tf.reshape(rows, [*keras.ops.shape(contexts)[:2], rows.shape[-1]])
+        return tf.reshape(rows, [*known_shape(contexts)[:2], rows.shape[-1]])
 
     def _logits_at(self, rows: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         logits = self.head.logits(gather_positions(rows, positions))
-        return tf.reshape(logits, [*keras.ops.shape(positions), logits.shape[-1]])
+        return tf.reshape(logits, [*known_shape(positions), logits.shape[-1]])
 
 
 def noise_logits(

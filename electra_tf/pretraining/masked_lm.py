@@ -15,6 +15,7 @@ from electra_tf.features import check_batch
 from electra_tf.layers import MaskedLMHead, fused, losses
 from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.metrics import Likelihood, log_frequencies, total_loss
@@ -165,7 +166,7 @@ class UnigramGenerator(Serializable, keras.Model):
         self, inputs: Batch, training: bool = False, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Returns mlm_logits [B, P, V] float32, the same row everywhere."""
-        rows, slots = keras.ops.shape(inputs["masked_lm_positions"])
+        rows, slots = known_shape(inputs["masked_lm_positions"])
         row = tf.convert_to_tensor(self.log_probabilities)
         return tf.broadcast_to(row, [rows, slots, self.vocab_size])
 

@@ -21,6 +21,7 @@ from electra_tf.layers import (
 )
 from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
+from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, check_choice, linear
 from electra_tf.pretraining.base import Batch
@@ -385,7 +386,7 @@ class TokenPrediction(_TokenObjective):
     ) -> tf.Tensor:
         """Returns token logits, float32 [B, S, V], of hidden [B, S, D]."""
         logits = self.head.logits(self._rows(hidden))
-        return tf.reshape(logits, [*keras.ops.shape(hidden)[:2], logits.shape[-1]])
+        return tf.reshape(logits, [*known_shape(hidden)[:2], logits.shape[-1]])
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool
@@ -439,7 +440,7 @@ class CopyingTokenPrediction(_TokenObjective):
         is_shown = tf.one_hot(shown, logits.shape[-1], on_value=True, off_value=False)
         gate = self._gate(hidden)[:, tf.newaxis]
         scores = _log_mixture(gate, tf.nn.log_softmax(logits), is_shown)
-        return tf.reshape(scores, [*keras.ops.shape(hidden)[:2], logits.shape[-1]])
+        return tf.reshape(scores, [*known_shape(hidden)[:2], logits.shape[-1]])
 
     def loss(
         self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, *, training: bool

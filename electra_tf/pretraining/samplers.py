@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from electra_tf.features import scatter_positions
 from electra_tf.layers.compilation import compiled
-from electra_tf.layers.randomness import check_rate, fold_in, uniform
+from electra_tf.layers.randomness import check_rate, fold_in, known_shape, uniform
 from electra_tf.layers.serialization import Serializable
 from electra_tf.training.schedules import Schedule, as_schedule
 
@@ -138,7 +138,7 @@ class CategoricalSampler(Serializable):
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Samples int32 [B, P], the shape of the original ids ``masked_lm_ids``."""
-        batch, size, vocab_size = keras.ops.shape(mlm_logits)
+        batch, size, vocab_size = known_shape(mlm_logits)
         logits = self.distribution(mlm_logits, masked_lm_ids, step)
         logits = tf.reshape(tf.stop_gradient(logits), [-1, vocab_size])
         # Deviation: the original adds Gumbel noise with 1e-9 in both logarithms, which
@@ -156,7 +156,7 @@ def token_at(logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     for non-finite logits, so that the guard of the loss can report them.
     """
     # TensorFlow's op restarts its random stream in every thread: not reproducible.
-    rows, size = keras.ops.shape(logits)
+    rows, size = known_shape(logits)
     width = min(_CHUNK, size)
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
     # Padding the last chunk instead of summing it apart makes XLA four times slower.
@@ -229,6 +229,6 @@ class LeaveRows(Serializable):
         step: tf.Tensor | None = None,
     ) -> tf.Tensor:
         sampled_ids = self.sampler(mlm_logits, masked_lm_ids, seed, step)
-        batch = keras.ops.shape(masked_lm_ids)[0]
+        batch = known_shape(masked_lm_ids)[0]
         draws = uniform(fold_in(seed, _ROWS), [batch, 1])
         return tf.where(draws < self.share, masked_lm_ids, sampled_ids)

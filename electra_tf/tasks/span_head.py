@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.layers.plain import gelu
+from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
 from electra_tf.layers.weights import add_dense, linear
 from electra_tf.tasks.heads import Tensors
@@ -106,7 +107,7 @@ class SpanHead(Serializable, keras.layers.Layer):
             starts = inputs["start_positions"][:, tf.newaxis]
             end_logits = self.end_logits(hidden, starts)[:, 0] + forbidden
             return {"start_logits": start_logits, "end_logits": end_logits, **outputs}
-        beam = tf.minimum(self.beam_size, keras.ops.shape(hidden)[1])
+        beam = tf.minimum(self.beam_size, known_shape(hidden)[1])
         start_log_probs = tf.nn.log_softmax(start_logits)
         start_log_probs, start_index = tf.math.top_k(start_log_probs, beam)
         end_logits = self.end_logits(hidden, start_index) + forbidden[:, tf.newaxis]
@@ -129,7 +130,7 @@ class SpanHead(Serializable, keras.layers.Layer):
 
         # Not tf.map_fn: LiteRT lacks lists of tensors. If the number of starts is
         # dynamic, the loop repeats the last one up to the beam size.
-        last = keras.ops.shape(starts)[1] - 1
+        last = known_shape(starts)[1] - 1
         logits = []
         for number in range(starts.shape[1] or self.beam_size):
             start = tf.gather(start_part, tf.minimum(number, last), axis=1)  # [B, H]
@@ -149,7 +150,7 @@ class IndependentSpanHead(SpanHead):
 
     def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         logits = linear(hidden, *self.end)[:, tf.newaxis, :, 0]
-        return tf.tile(logits, [1, keras.ops.shape(starts)[1], 1])
+        return tf.tile(logits, [1, known_shape(starts)[1], 1])
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
