@@ -260,9 +260,9 @@ def matmul_shares(config, figures: dict) -> tuple[float, list[float]]:
     """Returns FLOPs per token, and our share of the matmul rate by round, in %."""
     from electra_tf.systems import costs
 
-    (phase,) = costs.phases(config, config.data.vocab_size)
+    ((_, flops),) = costs.phases(config, config.data.vocab_size)
     tokens = config.run.train_batch_size * config.data.max_seq_length
-    flops = phase.flops / tokens
+    flops /= tokens
     rounds = zip(figures[OURS], figures[PRODUCTS], strict=True)
     return flops, [100 * speed * flops / matmul for speed, matmul in rounds]
 

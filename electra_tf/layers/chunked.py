@@ -66,68 +66,49 @@ def log_normalizer(
     def run(
         rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], object]:
-        normalizers, best = _forward(cut(rows), table, bias)
+        def one(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            logits = tf.matmul(rows, table, transpose_b=True) + bias
+            best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            return tf.reduce_logsumexp(logits, axis=-1), best
+
+        types = (tf.float32, tf.int32)
+        # By default the loop would hold the logits of 10 chunks, in parallel.
+        normalizers, best = tf.map_fn(
+            one, cut(rows), fn_output_signature=types, parallel_iterations=1
+        )
 
         def gradient(upstream: tf.Tensor, _: object) -> Sequence[tf.Tensor]:
-            row_slopes, table_slope, bias_slope = _backward(
-                cut(rows), normalizers, cut(upstream), table, bias
+            chunks, slopes = cut(rows), cut(upstream)
+
+            def add(
+                index: tf.Tensor,
+                row_slopes: tf.TensorArray,
+                table_slope: tf.Tensor,
+                bias_slope: tf.Tensor,
+            ) -> tuple:
+                chunk = chunks[index]
+                logits = tf.matmul(chunk, table, transpose_b=True) + bias
+                probabilities = tf.exp(logits - normalizers[index][:, tf.newaxis])
+                logit_slopes = probabilities * slopes[index][:, tf.newaxis]
+                return (
+                    index + 1,
+                    row_slopes.write(index, tf.matmul(logit_slopes, table)),
+                    table_slope + tf.matmul(logit_slopes, chunk, transpose_a=True),
+                    bias_slope + tf.reduce_sum(logit_slopes, axis=0),
+                )
+
+            # Sums the gradients of table and bias; map_fn would keep one per chunk.
+            empty = tf.TensorArray(tf.float32, number, element_shape=chunks.shape[1:])
+            _, row_slopes, table_slope, bias_slope = tf.while_loop(
+                lambda index, *_: index < number,
+                add,
+                (tf.constant(0), empty, tf.zeros_like(table), tf.zeros_like(bias)),
+                parallel_iterations=1,
             )
-            return join(row_slopes), table_slope, bias_slope
+            return join(row_slopes.stack()), table_slope, bias_slope
 
         return (join(normalizers), join(best)), gradient
 
     # Custom gradients cannot capture variables.
     tensors = map(tf.convert_to_tensor, (rows, table, bias))
     return run(*(tf.cast(tensor, tf.float32) for tensor in tensors))
-
-
-def _forward(
-    chunks: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    def one(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        logits = tf.matmul(rows, table, transpose_b=True) + bias
-        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        return tf.reduce_logsumexp(logits, axis=-1), best
-
-    # The loop's default of 10 parallel iterations would hold the logits of 10 chunks.
-    return tf.map_fn(
-        one, chunks, fn_output_signature=(tf.float32, tf.int32), parallel_iterations=1
-    )
-
-
-def _backward(
-    chunks: tf.Tensor,
-    normalizers: tf.Tensor,
-    slopes: tf.Tensor,
-    table: tf.Tensor,
-    bias: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the gradients of the rows (in chunks), the table and the bias."""
-    number = known_shape(chunks)[0]
-
-    def one(
-        index: tf.Tensor,
-        row_slopes: tf.TensorArray,
-        table_slope: tf.Tensor,
-        bias_slope: tf.Tensor,
-    ) -> tuple:
-        rows = chunks[index]
-        logits = tf.matmul(rows, table, transpose_b=True) + bias
-        probabilities = tf.exp(logits - normalizers[index][:, tf.newaxis])
-        logit_slopes = probabilities * slopes[index][:, tf.newaxis]
-        return (
-            index + 1,
-            row_slopes.write(index, tf.matmul(logit_slopes, table)),
-            table_slope + tf.matmul(logit_slopes, rows, transpose_a=True),
-            bias_slope + tf.reduce_sum(logit_slopes, axis=0),
-        )
-
-    # A loop sums the gradients of table and bias; map_fn would keep one per chunk.
-    empty = tf.TensorArray(tf.float32, size=number, element_shape=chunks.shape[1:])
-    _, row_slopes, table_slope, bias_slope = tf.while_loop(
-        lambda index, *_: index < number,
-        one,
-        (tf.constant(0), empty, tf.zeros_like(table), tf.zeros_like(bias)),
-        parallel_iterations=1,
-    )
-    return row_slopes.stack(), table_slope, bias_slope

@@ -19,7 +19,7 @@ from electra_tf.errors import UserError
 from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.quantization import QuantizableLayer
 from electra_tf.layers.randomness import check_rate, check_seed, known_shape
-from electra_tf.layers.serialization import Serializable, argument_names
+from electra_tf.layers.serialization import Serializable, argument_names, fresh_copy
 
 # The tables in the order of creation.
 TABLES = ("word_embeddings", "position_embeddings", "segment_embeddings")
@@ -259,3 +259,23 @@ class DeltaEmbedding(_BorrowingEmbedding):
         # The lender's table must not change.
         shared = self.lender._pick(name, tf.identity)
         getattr(self, f"{name}_delta").assign(values - shared)
+
+
+def with_embeddings(model: Any, embeddings: TextEmbedding | None = None) -> Any:
+    """Returns an equal model or layer on other embeddings, by default standalone ones.
+
+    This is a copy, or the same object if the embeddings are.
+    """
+    layers = model._flatten_layers()
+    given = next(layer for layer in layers if isinstance(layer, TextEmbedding))
+    embeddings = embeddings or given.standalone()
+    if embeddings is given:
+        return model
+    copy = fresh_copy(model, embeddings=embeddings)
+    tables = {id(v) for layer in (given, embeddings) for v in layer.weights}
+    values, targets = (
+        [v for v in each.weights if id(v) not in tables] for each in (model, copy)
+    )
+    for value, target in zip(values, targets, strict=True):
+        target.assign(value)
+    return copy

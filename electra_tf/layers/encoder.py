@@ -12,14 +12,14 @@ import keras
 import tensorflow as tf
 
 from electra_tf.features import ENCODER_INPUTS, PRETRAINING, encoder_inputs
-from electra_tf.layers.embeddings import TextEmbedding
+from electra_tf.layers.embeddings import TextEmbedding, with_embeddings
 from electra_tf.layers.lora import LoraModel, train_factors
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.quantization import check_without_lora
 from electra_tf.layers.randomness import known_shape, split_seed
 from electra_tf.layers.replicas import seed_of_rows
 from electra_tf.layers.transformer import BlockOptions, TransformerEncoder
-from electra_tf.layers.weights import add_dense, copy_own_weights, matmul
+from electra_tf.layers.weights import add_dense, matmul
 
 
 class ExportsTokenInputs:
@@ -122,8 +122,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         self.projection = ()
         if self.embeddings.size != self.hidden_size:
             shape = (self.embeddings.size, self.hidden_size)
-            start = keras.initializers.GlorotUniform()
-            self.projection = add_dense(self, "embeddings_projection", shape, start)
+            self.projection = add_dense(self, "embeddings_projection", shape)
         self.transformer.build()
 
     def _int8_layers(self) -> list[keras.layers.Layer]:
@@ -210,15 +209,14 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
             hidden, inputs["input_mask"], training=training, seed=seeds[1]
         )
 
-    def encode_tokens(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Runs inference on real tokens only: [B, S, D] with zeros at padding."""
-        return self._infer(inputs, only_first=False)
-
     def encode_first(self, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Computes ``encode_tokens`` at the first position only: [B, 1, D]."""
-        return self._infer(inputs, only_first=True)
+        return self.encode_tokens(inputs, only_first=True)
 
-    def _infer(self, inputs: Mapping[str, tf.Tensor], only_first: bool) -> tf.Tensor:
+    def encode_tokens(
+        self, inputs: Mapping[str, tf.Tensor], only_first: bool = False
+    ) -> tf.Tensor:
+        """Runs inference on real tokens only: [B, S, D] with zeros at padding."""
         inputs = encoder_inputs(inputs)
         packing = Packing.of(inputs["input_mask"], self.num_heads)
         embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"])
@@ -247,18 +245,11 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
 
     def standalone(self) -> TextEncoder:
         """Returns this encoder, or a copy with separate tables."""
-        return self.with_embeddings(self.embeddings.standalone())
-
-    def with_embeddings(self, embeddings: TextEmbedding) -> TextEncoder:
-        """Returns this encoder, or a copy with these embeddings, of the same values."""
-        if embeddings is self.embeddings:
-            return self
-        copy = type(self).from_config({**self.get_config(), "embeddings": embeddings})
-        copy.take_over(self)
-        return copy
+        return with_embeddings(self)
 
     def take_over(self, source: TextEncoder) -> None:
         """Copies all weights from an equal encoder, which may share the embeddings."""
         self.embeddings.take_over(source.embeddings)
-        copy_own_weights(source, self)
+        for own, value in zip(self.projection, source.projection, strict=True):
+            own.assign(value)
         self.transformer.set_weights(source.transformer.get_weights())

@@ -83,9 +83,8 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
         if not self.embeddings.built:
             self.embeddings.build()
         width, size = hidden_shape[-1], self.embeddings.size
-        start = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         self.dense_kernel, self.dense_bias = weights.add_dense(
-            self, "dense", (width, size), start
+            self, "dense", (width, size), self.initializer_range
         )
         self.gamma, self.beta = weights.add_layer_norm(self, "layer_norm", size)
         shape = (self.embeddings.vocab_size,)
@@ -135,12 +134,11 @@ class ReplacedTokenHead(Serializable, keras.layers.Layer):
 
     def build(self, hidden_shape: tuple[int | None, ...] | None = None) -> None:
         size = self.hidden_size
-        start = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
         self.dense_kernel, self.dense_bias = weights.add_dense(
-            self, "dense", (size, size), start
+            self, "dense", (size, size), self.initializer_range
         )
         self.prediction_kernel, self.prediction_bias = weights.add_dense(
-            self, "prediction", (size, 1), keras.initializers.GlorotUniform()
+            self, "prediction", (size, 1)
         )
 
     def call(self, hidden: tf.Tensor, *, training: bool = False) -> tf.Tensor:

@@ -2,14 +2,13 @@
 
 import functools
 import inspect
+import json
 from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
 from keras.src.backend.common import global_state
 from keras.src.saving.serialization_lib import ObjectSharingScope
-
-_SHARED = "shared_object_id"
 
 
 class Serializable:
@@ -27,7 +26,17 @@ class Serializable:
             return self._live_config()
         with ObjectSharingScope():
             config = keras.saving.serialize_keras_object(self._live_config())
-        return number_shared_objects(config)
+        numbers: dict[int, int] = {}
+
+        def number(part: dict[str, Any]) -> dict[str, Any]:
+            """Replaces ids of objects, memory addresses, by 1, 2, ..."""
+            own = part.pop("shared_object_id", None)
+            # Dtype policies are stateless.
+            if own and not part["class_name"].endswith("DTypePolicy"):
+                part["shared_object_id"] = numbers.setdefault(own, len(numbers) + 1)
+            return part
+
+        return json.loads(json.dumps(config), object_hook=number)
 
     def _live_config(self) -> dict[str, Any]:
         try:
@@ -77,29 +86,6 @@ def _is_sharing() -> bool:
     return tracked is not None
 
 
-def number_shared_objects(config: Any) -> Any:
-    """Replaces object ids in a Keras config, memory addresses, by 1, 2, ...
-
-    Removes the ids of dtype policies, which are stateless.
-    """
-    numbers: dict[int, int] = {}
-
-    def numbered(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [numbered(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        result = {}
-        for key, item in value.items():
-            if key != _SHARED:
-                result[key] = numbered(item)
-            elif not value.get("class_name", "").endswith("DTypePolicy"):
-                result[key] = numbers.setdefault(item, len(numbers) + 1)
-        return result
-
-    return numbered(config)
-
-
 @functools.cache
 def argument_names(cls: type) -> tuple[str, ...]:
     """Returns the names of the constructor's arguments, base classes first."""
@@ -125,15 +111,9 @@ def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> A
     config.pop("compile_config", None)
     if dtype is not None:
         others["dtype"] = dtype
-    return keras.saving.deserialize_keras_object(_with_values(config, others))
 
+    def replace(part: dict[str, Any]) -> dict[str, Any]:
+        return part | {key: x for key, x in others.items() if key in part}
 
-def _with_values(config: Any, values: dict[str, Any]) -> Any:
-    if isinstance(config, dict):
-        return {
-            key: values[key] if key in values else _with_values(value, values)
-            for key, value in config.items()
-        }
-    if isinstance(config, list):
-        return [_with_values(value, values) for value in config]
-    return config
+    config = json.loads(json.dumps(config), object_hook=replace)
+    return keras.saving.deserialize_keras_object(config)

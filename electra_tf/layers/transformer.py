@@ -121,28 +121,24 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         size = hidden_shape[-1]
         check_heads(size, self.num_heads)
-        self.qkv_kernel, self.qkv_bias = self._add_dense("qkv", (size, 3 * size))
-        self.attention_output_kernel, self.attention_output_bias = self._add_dense(
+        add = functools.partial(weights.add_dense, self, stddev=self.initializer_range)
+        self.qkv_kernel, self.qkv_bias = add("qkv", (size, 3 * size))
+        self.attention_output_kernel, self.attention_output_bias = add(
             "attention_output", (size, size)
         )
         self.attention_gamma, self.attention_beta = weights.add_layer_norm(
             self, "attention_layer_norm", size
         )
-        self.intermediate_kernel, self.intermediate_bias = self._add_dense(
-            "intermediate", (size, self.intermediate_size)
+        wide = self.intermediate_size
+        self.intermediate_kernel, self.intermediate_bias = add(
+            "intermediate", (size, wide)
         )
-        self.output_kernel, self.output_bias = self._add_dense(
-            "output", (self.intermediate_size, size)
-        )
+        self.output_kernel, self.output_bias = add("output", (wide, size))
         self.output_gamma, self.output_beta = weights.add_layer_norm(
             self, "output_layer_norm", size
         )
         if self.quantization_mode:
             self._make_int8()
-
-    def _add_dense(self, name: str, shape: tuple[int, int]) -> weights.Pair:
-        start = keras.initializers.TruncatedNormal(stddev=self.initializer_range)
-        return weights.add_dense(self, name, shape, start)
 
     def call(
         self,

@@ -71,10 +71,17 @@ def add_dense(
     layer: keras.layers.Layer,
     name: str,
     shape: tuple[int, ...],
-    initializer: keras.initializers.Initializer,
+    stddev: float | None = None,
 ) -> Pair:
-    """Adds ``<name>_kernel`` of ``shape`` and a zero ``<name>_bias``; returns both."""
-    kernel = add_weight(layer, f"{name}_kernel", shape, initializer)
+    """Adds ``<name>_kernel`` of ``shape`` and a zero ``<name>_bias``; returns both.
+
+    The kernel is initially truncated normal, or Glorot uniform without ``stddev``.
+    """
+    if stddev is None:
+        start = keras.initializers.GlorotUniform()
+    else:
+        start = keras.initializers.TruncatedNormal(stddev=stddev)
+    kernel = add_weight(layer, f"{name}_kernel", shape, start)
     return kernel, add_weight(layer, f"{name}_bias", shape[-1:])
 
 
@@ -101,10 +108,3 @@ def linear(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     # The last product before a loss is float32 under every dtype policy.
     inputs, kernel, bias = (tf.cast(x, tf.float32) for x in (inputs, kernel, bias))
     return tf.tensordot(inputs, kernel, 1) + bias
-
-
-def copy_own_weights(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
-    """Copies a layer's own variables, without the variables of sublayers."""
-    values: dict = {}
-    source.save_own_variables(values)
-    target.load_own_variables(values)

@@ -104,29 +104,26 @@ class _AdversarialElectra(Electra):
     def metrics(self) -> list[keras.metrics.Metric]:
         return [*super().metrics, self._reward, self._mixture_value]
 
-    def _rewards(self, rtd_logits: tf.Tensor, corrupted: Corrupted) -> tf.Tensor:
-        """Returns the discriminator loss at the masked slots, [B, P], no gradient.
+    def _both_losses(
+        self, hidden: tf.Tensor, corrupted: Corrupted, totals: Batch, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the weighted losses of generator and discriminator, and rewards.
 
-        Treats the loss at other positions as independent of the samples (appendix F).
+        These are the discriminator loss at the masked slots, [B, P], no gradient. The
+        loss at other positions counts as independent of the samples (appendix F).
         """
         batch = corrupted.batch
+        rtd_logits = self.objective(hidden, training=training)
         values = losses.binary_cross_entropy(corrupted.is_replaced, rtd_logits)
         positions = batch["masked_lm_positions"]
         reward = tf.stop_gradient(tf.gather(values, positions, batch_dims=1))
         self._reward.update_state(reward, batch["masked_lm_weights"])
-        return reward
-
-    def _weighted_losses(
-        self, rtd_logits: tf.Tensor, corrupted: Corrupted, totals: Batch
-    ) -> list[tf.Tensor]:
         likelihood = self.generator.loss_of(
-            corrupted.predicted, corrupted.batch, totals, self._likelihood
+            corrupted.predicted, batch, totals, self._likelihood
         )
+        likelihood *= self._likelihood_factor()
         detection = self.objective.loss_of_logits(rtd_logits, corrupted, totals)
-        return [
-            self._likelihood_factor() * likelihood,
-            self.discriminator_weight * detection,
-        ]
+        return likelihood, self.discriminator_weight * detection, reward
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -164,8 +161,9 @@ class ReinforceElectra(_AdversarialElectra):
         hidden = self.discriminator(
             corrupted.inputs, training=training, seed=fold_in(seed, DISCRIMINATOR)
         )
-        rtd_logits = self.objective(hidden, training=training)
-        reward = self._rewards(rtd_logits, corrupted)
+        likelihood, detection, reward = self._both_losses(
+            hidden, corrupted, totals, training
+        )
         predicted = corrupted.predicted
         states = tf.stop_gradient(gather_positions(predicted.hidden, positions))
         baseline_logits = tf.reshape(self.baseline(states), known_shape(positions))
@@ -182,7 +180,6 @@ class ReinforceElectra(_AdversarialElectra):
         baseline_values = losses.binary_cross_entropy(tf.exp(-reward), baseline_logits)
         values = self._adversarial_factor() * policy_values
         values += self.generator_weight * baseline_values
-        likelihood, detection = self._weighted_losses(rtd_logits, corrupted, totals)
         policy_term = losses.weighted_mean(values, weights, totals["masked"])
         return [likelihood, policy_term, detection]
 
@@ -257,9 +254,7 @@ class GumbelElectra(_AdversarialElectra):
         hidden = self.discriminator.states(
             corrupted.inputs, training, fold_in(seed, DISCRIMINATOR), words
         )[-1]
-        rtd_logits = self.objective(hidden, training=training)
-        self._rewards(rtd_logits, corrupted)
-        return self._weighted_losses(rtd_logits, corrupted, totals)
+        return [*self._both_losses(hidden, corrupted, totals, training)[:2]]
 
 
 def perturbed_logits(

@@ -70,6 +70,8 @@ class Electra(PretrainingModel):
         True
     """
 
+    default_objective = ReplacedTokenDetection
+
     def __init__(
         self,
         generator: MaskedLM | UnigramGenerator,
@@ -84,7 +86,7 @@ class Electra(PretrainingModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        objective = objective or ReplacedTokenDetection(name="objective")
+        objective = objective or self.default_objective(name="objective")
         self.generator = generator
         self.discriminator = discriminator
         self.objective = objective

@@ -29,7 +29,6 @@ from electra_tf.pretraining.masked_lm import Generator
 from electra_tf.pretraining.metrics import Likelihood
 from electra_tf.pretraining.objectives import (
     Discriminator,
-    Objective,
     ReplacedTokenDetection,
 )
 from electra_tf.pretraining.samplers import (
@@ -67,7 +66,6 @@ class TwoTowerGenerator(Generator):
         >>> towers = pretraining.TwoTowerGenerator(left, right, special_ids=(2, 3, 4))
     """
 
-    encoders = ("left", "right")
     exported_inputs = (*ENCODER_INPUTS, "masked_lm_positions")
 
     def __init__(
@@ -269,16 +267,7 @@ class Electric(Electra):
         >>> model = pretraining.Electric(towers, discriminator)
     """
 
-    def __init__(
-        self,
-        generator: TwoTowerGenerator,
-        discriminator: TextEncoder,
-        *,
-        objective: Objective | None = None,
-        **kwargs,
-    ):
-        objective = objective or NoiseContrastiveEstimation(name="objective")
-        super().__init__(generator, discriminator, objective=objective, **kwargs)
+    default_objective = NoiseContrastiveEstimation
 
 
 # Older files call an Electra with this generator TwoTowerElectra.

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from electra_tf.features import check_batch
 from electra_tf.layers import MaskedLMHead, fused, losses
+from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
-from electra_tf.layers.weights import copy_own_weights
 from electra_tf.pretraining.base import Batch, PretrainingModel
 from electra_tf.pretraining.metrics import Likelihood, log_frequencies, total_loss
 
@@ -50,11 +50,10 @@ class Generator(PretrainingModel):
     """Base class of generators with networks; trained alone, it minimizes ``loss_of``.
 
     Subclasses define ``predictions``, ``loss_of`` and a ``head``. ``prefix`` begins the
-    names of the metrics; ``encoders`` are attributes, encoders with equal embeddings.
+    names of the metrics. All encoders have the same embeddings.
     """
 
     prefix = "generator"
-    encoders: tuple[str, ...]
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -75,15 +74,7 @@ class Generator(PretrainingModel):
 
     def standalone(self) -> Self:
         """Returns the model, or a copy with separate embeddings."""
-        encoders = {name: getattr(self, name) for name in self.encoders}
-        shared = encoders[self.encoders[0]].embeddings
-        embeddings = shared.standalone()
-        if embeddings is shared:
-            return self
-        own = {name: x.with_embeddings(embeddings) for name, x in encoders.items()}
-        copy = type(self).from_config({**self.get_config(), **own})
-        copy_own_weights(self.head, copy.head)
-        return copy
+        return with_embeddings(self)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -104,7 +95,6 @@ class MaskedLM(Generator):
     """
 
     prefix = "masked_lm"
-    encoders = ("encoder",)
     loss_of = masked_cross_entropy
     exported_inputs = ("masked_input_ids", "input_mask", "segment_ids")
     exported_inputs += ("masked_lm_positions",)

@@ -19,10 +19,11 @@ from electra_tf.layers import (
     chunked,
     losses,
 )
+from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import ExportsTokenInputs, TextEncoder
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
-from electra_tf.layers.weights import add_dense, check_choice, copy_own_weights, linear
+from electra_tf.layers.weights import add_dense, check_choice, linear
 from electra_tf.pretraining.base import Batch
 from electra_tf.pretraining.metrics import LogitAUC, TokenMean, total_loss
 from electra_tf.pretraining.samplers import Corrupted
@@ -244,9 +245,7 @@ class SentenceDetection(Objective):
         self.step_metrics = [self.loss_metric, self._accuracy, self._corrupted]
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
-        self.kernel, self.bias = add_dense(
-            self, "sentence", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
-        )
+        self.kernel, self.bias = add_dense(self, "sentence", (hidden_shape[-1], 1))
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -342,14 +341,7 @@ class _TokenObjective(Objective):
 
     def as_model(self, encoder: TextEncoder) -> Discriminator:
         """Returns a model of the encoder and this head, tied to the encoder's table."""
-        if encoder.embeddings is self.embeddings:
-            return Discriminator(encoder, self)
-        config = {**self.get_config(), "embeddings": encoder.embeddings}
-        copy = type(self).from_config(config)
-        copy.build((None, None, encoder.hidden_size))
-        copy_own_weights(self, copy)
-        copy_own_weights(self.head, copy.head)
-        return Discriminator(encoder, copy)
+        return Discriminator(encoder, with_embeddings(self, encoder.embeddings))
 
     def _rows(self, hidden: tf.Tensor) -> tf.Tensor:
         """Maps hidden [B, S, D] to float32 rows [R, E] in the table's space."""
@@ -436,9 +428,8 @@ class CopyingTokenPrediction(_TokenObjective):
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         super().build(hidden_shape)
-        self.gate_kernel, self.gate_bias = add_dense(
-            self, "copy", (hidden_shape[-1], 1), keras.initializers.GlorotUniform()
-        )
+        shape = (hidden_shape[-1], 1)
+        self.gate_kernel, self.gate_bias = add_dense(self, "copy", shape)
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch, training: bool = False
@@ -461,9 +452,16 @@ class CopyingTokenPrediction(_TokenObjective):
         normalizer, best = chunked.log_normalizer(
             rows, self.embeddings.word_table(), self.head.output_bias
         )
-        log_softmax = self._logit(rows, original) - normalizer
-        values = -_log_mixture(gate, log_softmax, original == shown)
-        is_right = self._mode(rows, gate, normalizer, best, shown) == original
+
+        def log_likelihood(ids: tf.Tensor, is_shown: tf.Tensor | bool) -> tf.Tensor:
+            table, bias = self.embeddings.word_table(), self.head.output_bias
+            logits = chunked.token_logits(rows, table, bias, ids)
+            return _log_mixture(gate, logits - normalizer, is_shown)
+
+        values = -log_likelihood(original, original == shown)
+        # The most probable token is the input token or the vocabulary's best.
+        copied, predicted = log_likelihood(shown, True), log_likelihood(best, False)
+        is_right = tf.where(copied >= predicted, shown, best) == original
         is_replaced = tf.reshape(corrupted.is_replaced, [-1])
         self._update_metrics(corrupted, values, weights, is_right, is_replaced)
         self._copy_auc.update_state(is_replaced, -tf.stop_gradient(gate), weights)
@@ -473,24 +471,6 @@ class CopyingTokenPrediction(_TokenObjective):
         """Returns the logits [R] of copying."""
         rows = tf.reshape(hidden, [-1, hidden.shape[-1]])
         return linear(rows, self.gate_kernel, self.gate_bias)[..., 0]
-
-    def _logit(self, rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the logit [R] of one token per row."""
-        table = self.embeddings.word_table()
-        return chunked.token_logits(rows, table, self.head.output_bias, ids)
-
-    def _mode(
-        self,
-        rows: tf.Tensor,
-        gate: tf.Tensor,
-        normalizer: tf.Tensor,
-        best: tf.Tensor,
-        shown: tf.Tensor,
-    ) -> tf.Tensor:
-        """Returns the most probable token: the input token or the vocabulary's best."""
-        copied = _log_mixture(gate, self._logit(rows, shown) - normalizer, True)
-        predicted = _log_mixture(gate, self._logit(rows, best) - normalizer, False)
-        return tf.where(copied >= predicted, shown, best)
 
 
 def _log_mixture(

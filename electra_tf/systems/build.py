@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from electra_tf import pretraining
 from electra_tf.cli import Log
 from electra_tf.config.pretraining import LEFT_ROWS, EncoderConfig, PretrainConfig
 from electra_tf.config.records import CorpusFlags, RecordsConfig
@@ -19,35 +20,17 @@ from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.layers import DeltaEmbedding, SharedWordEmbedding, TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.pretraining import (
-    CategoricalSampler,
-    CopyingTokenPrediction,
-    Electra,
-    Electric,
-    ExponentialDecay,
-    GumbelElectra,
-    JointObjective,
-    LeaveRows,
-    LinearChange,
-    MaskedLM,
-    NoiseContrastiveEstimation,
-    Objective,
-    PretrainingModel,
-    ReinforceElectra,
-    ReplacedTokenDetection,
-    SentenceDetection,
-    TokenPrediction,
-    TwoTowerGenerator,
-    UnigramGenerator,
-)
 from electra_tf.pretraining.base import Phase
 from electra_tf.training import AdamW, WarmupPolynomialDecay
 from electra_tf.training.schedules import Schedule
 
 POLICIES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
-_ADVERSARIAL = {"reinforce": ReinforceElectra, "gumbel": GumbelElectra}
+_ADVERSARIAL = {
+    "reinforce": pretraining.ReinforceElectra,
+    "gumbel": pretraining.GumbelElectra,
+}
 # Creates a custom objective; called in the scope of the strategy.
-MakeObjective = Callable[[], Objective]
+MakeObjective = Callable[[], pretraining.Objective]
 
 
 def pretraining_data(config: PretrainConfig, log: Log) -> PretrainingData:
@@ -125,7 +108,7 @@ def build_model(
     vocab_size: int,
     special_ids: Sequence[int] = (),
     make_objective: MakeObjective | None = None,
-) -> PretrainingModel:
+) -> pretraining.PretrainingModel:
     """Builds the uncompiled model of all networks from ``config.run.seed``."""
     keras.utils.set_random_seed(config.run.seed)
     step = _step_options(config)
@@ -133,7 +116,7 @@ def build_model(
     if config.objective.objective == "mlm":
         table = _make_table(config.encoder, vocab_size)
         encoder = _make_encoder(config.encoder, table, "encoder")
-        return MaskedLM(encoder, name="masked_lm", **step)
+        return pretraining.MaskedLM(encoder, name="masked_lm", **step)
     generator_table, table = _make_tables(config, vocab_size)
     discriminator = _make_encoder(config.encoder, table, "discriminator")
     generator = _make_generator(config, generator_table, discriminator, special_ids)
@@ -141,7 +124,7 @@ def build_model(
     is_factory = not isinstance(make_objective, keras.layers.Layer)
     make = make_objective or functools.partial(named_objective, config, table)
     objective = make() if is_factory else None
-    if not isinstance(objective, Objective):
+    if not isinstance(objective, pretraining.Objective):
         raise UserError(
             "objective= must be a subclass of pretraining.Objective, or a function "
             f"without arguments that returns an instance: got {make_objective}."
@@ -149,13 +132,15 @@ def build_model(
     draw = sampler(config)
     if config.objective.sentence_weight > 0:
         # The sentence-level loss needs uncorrupted rows.
-        sentence = SentenceDetection(name="sentence")
+        sentence = pretraining.SentenceDetection(name="sentence")
         weight = config.objective.sentence_weight
-        objective = JointObjective(objective, sentence, weight, name="joint")
-        draw = LeaveRows(draw, LEFT_ROWS)
-    model_class, adversarial = Electra, {}
+        objective = pretraining.JointObjective(
+            objective, sentence, weight, name="joint"
+        )
+        draw = pretraining.LeaveRows(draw, LEFT_ROWS)
+    model_class, adversarial = pretraining.Electra, {}
     if config.objective.objective == "electric":
-        model_class = Electric
+        model_class = pretraining.Electric
     elif config.training.training in _ADVERSARIAL:
         model_class = _ADVERSARIAL[config.training.training]
         adversarial = {"adversarial_weight": adversarial_weight(config)}
@@ -181,19 +166,10 @@ def _step_options(config: PretrainConfig) -> dict[str, int]:
 def _make_encoder(
     config: EncoderConfig, embeddings: TextEmbedding, name: str, **options: Any
 ) -> TextEncoder:
-    return TextEncoder(
-        embeddings,
-        num_layers=config.num_layers,
-        hidden_size=config.hidden_size,
-        num_heads=config.num_heads,
-        intermediate_size=config.intermediate_size,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        initializer_range=config.initializer_range,
-        remat=config.remat,
-        name=name,
-        **options,
-    )
+    # The other fields are arguments of the encoder.
+    of_table = ("embedding_size", "max_positions", "position_init")
+    own = {key: x for key, x in vars(config).items() if key not in of_table}
+    return TextEncoder(embeddings, name=name, **own, **options)
 
 
 def _make_table(
@@ -241,53 +217,56 @@ def _make_generator(
     embeddings: TextEmbedding,
     discriminator: TextEncoder,
     special_ids: Sequence[int],
-) -> MaskedLM | TwoTowerGenerator | UnigramGenerator:
+) -> (
+    pretraining.MaskedLM | pretraining.TwoTowerGenerator | pretraining.UnigramGenerator
+):
     step = _step_options(config)
     kind = config.generator_kind
     if kind in ("unigram", "uniform"):
         # Token counts are set from the data when a run begins.
-        return UnigramGenerator(embeddings.vocab_size, name="generator")
+        return pretraining.UnigramGenerator(embeddings.vocab_size, name="generator")
     sizes = config.generator_encoder
     if kind == "two_tower":
         left, right = (
             _make_encoder(sizes, embeddings, f"generator_{name}", direction=name)
             for name in ("left_to_right", "right_to_left")
         )
-        return TwoTowerGenerator(
+        return pretraining.TwoTowerGenerator(
             left, right, special_ids=special_ids, name="two_tower", **step
         )
-    if config.generator.sharing == "all":
-        encoder = discriminator
-    else:
+    encoder = discriminator
+    if config.generator.sharing != "all":
         encoder = _make_encoder(sizes, embeddings, "generator")
-    return MaskedLM(encoder, name="masked_lm", **step)
+    return pretraining.MaskedLM(encoder, name="masked_lm", **step)
 
 
-def named_objective(config: PretrainConfig, table: TextEmbedding) -> Objective:
+def named_objective(
+    config: PretrainConfig, table: TextEmbedding
+) -> pretraining.Objective:
     """Builds the objective of ``--objective`` on the discriminator's embeddings."""
     match config.objective.objective:
         case "electra":
-            return ReplacedTokenDetection(name="objective")
+            return pretraining.ReplacedTokenDetection(name="objective")
         case "electra_15":
-            return ReplacedTokenDetection("masked", name="objective")
+            return pretraining.ReplacedTokenDetection("masked", name="objective")
         case "replace_mlm":
-            return TokenPrediction(table, name="objective")
+            return pretraining.TokenPrediction(table, name="objective")
         case "all_tokens_mlm":
-            return CopyingTokenPrediction(table, name="objective")
-    return NoiseContrastiveEstimation(name="objective")
+            return pretraining.CopyingTokenPrediction(table, name="objective")
+    return pretraining.NoiseContrastiveEstimation(name="objective")
 
 
-def sampler(config: PretrainConfig) -> CategoricalSampler:
+def sampler(config: PretrainConfig) -> pretraining.CategoricalSampler:
     """Builds the sampler of the replacements."""
     choice = config.generator
     temperature: float | Schedule = choice.temperature
     if choice.final_temperature is not None:
         is_linear = choice.temperature_shape == "linear"
-        change = LinearChange if is_linear else ExponentialDecay
+        change = pretraining.LinearChange if is_linear else pretraining.ExponentialDecay
         temperature = change(
             choice.temperature, choice.final_temperature, choice.temperature_steps
         )
-    return CategoricalSampler(temperature, choice.disallow_correct)
+    return pretraining.CategoricalSampler(temperature, choice.disallow_correct)
 
 
 def adversarial_weight(config: PretrainConfig) -> float | Schedule:
@@ -295,11 +274,11 @@ def adversarial_weight(config: PretrainConfig) -> float | Schedule:
     choice = config.training
     weight, start = choice.adversarial_weight, choice.adversarial_start
     if choice.adversarial_steps:
-        return LinearChange(0.0, weight, choice.adversarial_steps, start)
-    return LinearChange(0.0, weight, 1, start - 1) if start else weight
+        return pretraining.LinearChange(0.0, weight, choice.adversarial_steps, start)
+    return pretraining.LinearChange(0.0, weight, 1, start - 1) if start else weight
 
 
-def phases(config: PretrainConfig, model: PretrainingModel) -> list[Phase]:
+def phases(config: PretrainConfig, model: pretraining.PretrainingModel) -> list[Phase]:
     """Returns the phases of a run; the last one trains the model of all networks."""
     steps = config.run.num_train_steps
     if config.training.training != "two_stage":
@@ -321,7 +300,7 @@ def optimizer(config: PretrainConfig, phase: Phase) -> AdamW:
     choice, model = config.optimizer, phase.model
     rate, own_rate = choice.learning_rate, choice.generator_learning_rate
     multipliers = None
-    if own_rate is not None and not isinstance(model, Electra):
+    if own_rate is not None and not isinstance(model, pretraining.Electra):
         rate = own_rate
     elif own_rate is not None and phase.frozen is None:
         # The generator's learning rate does not apply to shared variables.

@@ -14,7 +14,6 @@ update are cheap and not counted.
 """
 
 import os
-from typing import NamedTuple
 
 from electra_tf.config.pretraining import EncoderConfig, PretrainConfig
 from electra_tf.errors import UserError
@@ -30,35 +29,26 @@ _SOFTMAX = 5
 _SEGMENTS = 2
 
 
-class Phase(NamedTuple):
-    """A number of updates with the same networks, and the FLOPs of each."""
-
-    name: str
-    steps: int
-    flops: float
-
-
 def phases(
     config: PretrainConfig, vocab_size: int, *, rule: str = "matmul"
-) -> tuple[Phase, ...]:
-    """Returns the phases of a run; ``vocab_size`` may be below ``--vocab_size``."""
-    name, steps = config.objective.objective, config.run.num_train_steps
+) -> list[tuple[int, float]]:
+    """Returns the updates of each phase of a run, and the FLOPs of an update.
+
+    ``vocab_size`` may be below ``--vocab_size``.
+    """
+    steps, first = config.run.num_train_steps, config.generator_steps
     tokens = config.run.train_batch_size * config.data.max_seq_length
     flops, passes = _Flops(config, vocab_size, rule), RULES[rule]
     main = tokens * passes * flops.discriminator()
     if not config.has_generator_network:
-        return (Phase(name, steps, main),)
+        return [(steps, main)]
     trained = tokens * flops.generator(passes)
     beside = tokens * flops.generator(1) if config.generator_is_frozen else trained
     if config.samples_apart:
         beside += tokens * flops.samples()
     if config.training.training != "two_stage":
-        return (Phase(name, steps, beside + main),)
-    first = config.generator_steps
-    return (
-        Phase("generator", first, trained),
-        Phase("discriminator", steps - first, beside + main),
-    )
+        return [(steps, beside + main)]
+    return [(first, trained), (steps - first, beside + main)]
 
 
 def run_flops(
@@ -66,7 +56,7 @@ def run_flops(
 ) -> float:
     """Returns the FLOPs of a run."""
     parts = phases(config, vocab_size, rule=rule)
-    return sum(phase.steps * phase.flops for phase in parts)
+    return sum(steps * flops for steps, flops in parts)
 
 
 class _Flops:

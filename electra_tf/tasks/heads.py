@@ -78,8 +78,7 @@ class ClassificationHead(Serializable, keras.layers.Layer):
 
     def build(self, hidden_shape: Any = None) -> None:
         shape = (self.hidden_size, self.num_outputs)
-        glorot = keras.initializers.GlorotUniform()
-        self.kernel, self.bias = add_dense(self, "output", shape, glorot)
+        self.kernel, self.bias = add_dense(self, "output", shape)
         if self.reads == "states":
             # float32 under every dtype policy, as the averaged vectors.
             self.mixture = self.add_weight(
@@ -122,8 +121,7 @@ class HiddenClassificationHead(ClassificationHead):
 
     def build(self, hidden_shape: Any = None) -> None:
         shape = (self.hidden_size, self.hidden_size)
-        glorot = keras.initializers.GlorotUniform()
-        self.hidden_kernel, self.hidden_bias = add_dense(self, "hidden", shape, glorot)
+        self.hidden_kernel, self.hidden_bias = add_dense(self, "hidden", shape)
         super().build(hidden_shape)
 
     def _logits(self, vectors: tf.Tensor, training: bool, seed: Any) -> tf.Tensor:

@@ -72,8 +72,7 @@ class SpanHead(Serializable, keras.layers.Layer):
         return hidden, self._add(name, self.dense_size, 1)
 
     def _add(self, name: str, *shape: int) -> tuple[Any, Any]:
-        # A new initializer per kernel: a shared instance would repeat its values.
-        return add_dense(self, name, shape, keras.initializers.GlorotUniform())
+        return add_dense(self, name, shape)
 
     def call(
         self,
