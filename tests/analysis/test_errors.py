@@ -5,10 +5,10 @@ import pytest
 from sklearn import metrics as peers
 
 from electra_tf.analysis import Inspector, errors
-from electra_tf.analysis.errors import Marked
 from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import read_tagged
 from electra_tf.runs.scores import token_scores
+from electra_tf.tasks.sentences import Sentence
 from tests import tiny_run
 from tests.tasks.common import TOKENS
 
@@ -62,7 +62,7 @@ def test_without_a_generator(tmp_path):
 def test_detection_is_scikit_learns():
     rng = np.random.default_rng(0)
     kinds = rng.choice(["", "", "", "a", "b"], (120, 12))
-    marked = [Marked(("w",) * 12, tuple(row.tolist())) for row in kinds]
+    marked = [Sentence("", ("w",) * 12, tuple(row.tolist())) for row in kinds]
     raised = np.select([kinds == "a", kinds == "b"], [2.0, 0.5])
     scores = (rng.normal(size=kinds.shape) + raised).ravel().round(1)
     kinds = kinds.ravel()
@@ -100,10 +100,10 @@ def test_detection_is_scikit_learns():
 
 
 def test_nothing_is_wrong():
-    marked = [Marked(("a", "b"), ("", ""))] * 4
+    marked = [Sentence("", ("a", "b"), ("", ""))] * 4
     with pytest.raises(ValueError, match="no word is marked"):
         errors.evaluate(marked, np.arange(8.0))
-    marked = [*marked, Marked(("c",), ("X",))]
+    marked = [*marked, Sentence("", ("c",), ("X",))]
     lacking = set()
     for seed in range(10):
         with pytest.raises(ValueError, match="in the half of the sentences") as error:
@@ -139,9 +139,9 @@ def test_m2_marks_spans_and_what_follows_a_gap(tmp_path):
     assert "1 of 4 sentences are left out" in said[0]
     assert first.words == ("This", "are", "a", "sentence", ".")
     # One annotator marks the gap before "sentence", the other the gap at the end.
-    assert first.kinds == ("", "SVA", "", "ADJ", "PUNCT")
-    assert second.kinds == ("", "")
-    assert third.kinds == ("", "N", "DEL", "DEL", "")
+    assert first.tags == ("", "SVA", "", "ADJ", "PUNCT")
+    assert second.tags == ("", "")
+    assert third.tags == ("", "N", "DEL", "DEL", "")
 
 
 def test_broken_and_empty_files_are_one_line(tmp_path):
