@@ -85,9 +85,10 @@ def section(subject: Subject) -> Section:
     config, inspector = subject.config, subject.inspector
     sentences = [sentence.words for sentence in subject.tagged]
     tags = [tag for sentence in subject.tagged for tag in sentence.tags]
-    rows, word = word_pieces(inspector, sentences)
-    shared = {"batch_size": config.batch_size, "log": subject.log}
     detector, vocabulary = inspector.detector, inspector.vocabulary
+    packed, word = word_pieces(inspector, detector.encoder, sentences)
+    rows = list(packed.inputs["input_ids"])
+    shared = {"batch_size": config.batch_size, "log": subject.log}
     found = row_scores("detection", detector, vocabulary, rows, **shared)
     # The scores are log P(original).
     suspicion = -np.expm1(np.concatenate(found))

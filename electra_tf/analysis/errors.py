@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from sklearn import metrics
 
-from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
@@ -29,31 +28,27 @@ RIGHT = ""
 
 
 def word_scores(
-    inspector: Inspector,
-    sentences: Sequence[Sequence[str]],
-    counts: np.ndarray,
-    *,
-    batch_size: int = 32,
-    log: Log = lambda line: None,
+    subject: Subject, sentences: Sequence[Sequence[str]]
 ) -> dict[str, np.ndarray]:
     """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
     The methods are -log P(original) of the discriminator, -log p of the generator (if
-    there is one) with the piece masked, and minus the log of the piece's ``counts``
-    [V]. A word has the maximum over its pieces, or NaN without pieces.
+    there is one) with the piece masked, and minus the log of the piece's count in the
+    text. A word has the maximum over its pieces, or NaN without pieces.
     """
-    rows, word = word_pieces(inspector, sentences)
+    inspector, counts = subject.inspector, subject.text.counts
+    options = {"batch_size": subject.config.batch_size, "log": subject.log}
+    rows, word = word_pieces(inspector, inspector.detector.encoder, sentences)
+    ids = list(rows.inputs["input_ids"])
     methods = {DISCRIMINATOR: ("detection", inspector.detector)}
     if inspector.home.has_model("generator"):
         methods["generator"] = ("masked_lm", inspector.generator)
     by_piece = {}
     for name, model in methods.items():
-        found = row_scores(
-            *model, inspector.vocabulary, rows, batch_size=batch_size, log=log
-        )
+        found = row_scores(*model, inspector.vocabulary, ids, **options)
         by_piece[name] = -np.concatenate(found)
-    ids = np.concatenate([row[1:-1] for row in rows])
-    by_piece["frequency"] = -np.log(counts[ids] + 1.0)
+    pieces = np.concatenate([row[1:-1] for row in ids])
+    by_piece["frequency"] = -np.log(counts[pieces] + 1.0)
     scores = {}
     for scorer, values in by_piece.items():
         scores[scorer] = np.full(sum(map(len, sentences)), np.nan)
@@ -183,13 +178,7 @@ def section(subject: Subject) -> Section:
         chosen = sorted(rng.permutation(len(every))[: config.sentences])
         sets[path if name in sets else name] = [every[number] for number in chosen]
     for name, marked in sets.items():
-        scores = word_scores(
-            subject.inspector,
-            [each.words for each in marked],
-            subject.text.counts,
-            batch_size=config.batch_size,
-            log=subject.log,
-        )
+        scores = word_scores(subject, [each.words for each in marked])
         for scorer, values in scores.items():
             try:
                 row, by_kind = evaluate(marked, values, config.seed)

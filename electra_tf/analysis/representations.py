@@ -17,12 +17,11 @@ from sklearn.preprocessing import StandardScaler
 from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, roc_auc
-from electra_tf.analysis.subject import Subject, longest_row
+from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen
 from electra_tf.tasks.base import Ragged
-from electra_tf.tasks.tagging import word_rows
 
 _REPLACED_SHARE = 0.15
 
@@ -34,14 +33,12 @@ def read_words(
     batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns states [L, N, D] and indices [N] of the words that have pieces."""
-    rows = word_rows(sentences, inspector.tokenizer, longest_row(inspector, encoder))
-    word = rows.notes["word"]
-    is_word = Ragged((word.values >= 0).astype(np.float32), word.splits)
+    rows, word = word_pieces(inspector, encoder, sentences)
+    place = rows.notes["word"]
+    is_word = Ragged((place.values >= 0).astype(np.float32), place.splits)
     rows = dataclasses.replace(rows, weights=is_word)
     states = frozen.states_of(encoder, rows, frozen.words, batch_size, slice(None))
-    starts = np.cumsum([0, *map(len, sentences)])[rows.example]
-    words = zip(rows.notes["word"], starts, strict=True)
-    return states, np.concatenate([word[word >= 0] + start for word, start in words])
+    return states, np.unique(word)
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:

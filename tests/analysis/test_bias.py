@@ -9,12 +9,14 @@ from electra_tf.analysis import bias
 from electra_tf.analysis.subject import word_pieces
 from tests.tasks.common import TOKENS
 
-SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("a1", "wass", "x!y")]
+# A row has 30 pieces, and ends inside a word.
+LONG = ("the",) * 29 + ("books",) + ("the",) * 10
+SENTENCES = [("Good", "books", "\u200b", "!"), LONG, ("a1", "wass", "x!y")]
 
 
 def test_words_and_their_traits(inspector):
-    rows, word = word_pieces(inspector, SENTENCES)
-    ids = np.concatenate([row[1:-1] for row in rows])
+    rows, word = word_pieces(inspector, inspector.detector.encoder, SENTENCES)
+    ids = np.concatenate([row[1:-1] for row in rows.inputs["input_ids"]])
     for number, text in enumerate(itertools.chain(*SENTENCES)):
         pieces = [TOKENS[index] for index in ids[word == number]]
         joined = "".join(piece.removeprefix("##") for piece in pieces)

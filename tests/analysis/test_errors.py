@@ -1,4 +1,5 @@
 import lzma
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +16,17 @@ from tests.tasks.common import TOKENS
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the", "song", "wass", "fine")]
 
 
+def word_scores(inspector, sentences, counts):
+    config, text = SimpleNamespace(batch_size=3), SimpleNamespace(counts=counts)
+    both = {"inspector": inspector, "log": print}
+    return errors.word_scores(
+        SimpleNamespace(config=config, text=text, **both), sentences
+    )
+
+
 def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
     counts = np.arange(len(TOKENS))
-    found = errors.word_scores(inspector, SENTENCES, counts, batch_size=3)
+    found = word_scores(inspector, SENTENCES, counts)
     # The third word does not have a piece.
     for values in found.values():
         assert np.flatnonzero(np.isnan(values)).tolist() == [2]
@@ -44,7 +53,7 @@ def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
 def test_long_sentences_are_read_in_parts(inspector):
     words, counts = ("good", "book", "was") * 25, np.ones(len(TOKENS))
     whole, part = (
-        errors.word_scores(inspector, [each], counts)["discriminator"]
+        word_scores(inspector, [each], counts)["discriminator"]
         for each in (words, words[:30])
     )
     assert whole.shape == (75,)
@@ -55,7 +64,7 @@ def test_long_sentences_are_read_in_parts(inspector):
 def test_without_a_generator(tmp_path):
     alone = Inspector(tiny_run.save(tmp_path), pytest.fail)
     (tmp_path / "generator.keras").unlink()
-    found = errors.word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
+    found = word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
     assert [*found] == ["discriminator", "frequency"]
 
 
