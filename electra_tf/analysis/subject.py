@@ -90,11 +90,8 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         about = f"{len(rows):,} rows of {', '.join(specs) or 'a small sample'}"
         if not rows:
             raise UserError(f"--text={','.join(specs)} has no words.")
-    if data:
-        counts = data.token_counts
-    else:
-        counts = records.token_counts(rows, len(vocabulary))
-        counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+    own = (row[1:-1] for row in rows)
+    counts = data.token_counts if data else records.token_counts(own, len(vocabulary))
     return Text([row.astype(np.int32) for row in rows], counts, about)
 
 
