@@ -16,7 +16,7 @@ from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.config.pretraining import DataConfig
-from electra_tf.data import paths, pipeline, records
+from electra_tf.data import paths, pipeline
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.prepared import PretrainingData, given_data
 from electra_tf.errors import UserError
@@ -90,8 +90,11 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
         about = f"{len(rows):,} rows of {', '.join(specs) or 'a small sample'}"
         if not rows:
             raise UserError(f"--text={','.join(specs)} has no words.")
-    own = (row[1:-1] for row in rows)
-    counts = data.token_counts if data else records.token_counts(own, len(vocabulary))
+    if data:
+        counts = data.token_counts
+    else:
+        own = np.concatenate([row[1:-1] for row in rows])
+        counts = np.bincount(own, minlength=len(vocabulary))
     return Text([row.astype(np.int32) for row in rows], counts, about)
 
 

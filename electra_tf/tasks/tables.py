@@ -95,6 +95,16 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
             )
 
 
+def finite(value: Any) -> float:
+    """Returns a label as a number, NaN if it is not a finite one."""
+    try:
+        # Python reads 1_0 as 10.
+        number = math.nan if "_" in str(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSource:
     r"""Reads the splits of a user's task, one table each.
@@ -165,12 +175,8 @@ class TableSource:
             )
         if self.kind != "regression":
             return self._name(value, where)
-        try:
-            # Python reads 1_0 as 10.
-            number = math.nan if "_" in str(value) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
+        number = finite(value)
+        if math.isnan(number):
             raise UserError(
                 f"{where}: the label {value!r} is not a number; for names use "
                 "--task=classification."
