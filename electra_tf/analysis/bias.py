@@ -91,8 +91,7 @@ def section(subject: Subject) -> Section:
     sentences = [sentence.words for sentence in subject.tagged]
     tags = [tag for sentence in subject.tagged for tag in sentence.tags]
     detector, vocabulary = inspector.detector, inspector.vocabulary
-    packed, word = word_pieces(inspector, detector.encoder, sentences)
-    rows = list(packed.inputs["input_ids"])
+    rows, word = word_pieces(inspector, sentences)
     shared = {"batch_size": config.batch_size, "log": subject.log}
     found = row_scores("detection", detector, vocabulary, rows, **shared)
     # The scores are log P(original).

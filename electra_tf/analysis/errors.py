@@ -38,17 +38,16 @@ def word_scores(
     """
     inspector, counts = subject.inspector, subject.text.counts
     options = {"batch_size": subject.config.batch_size, "log": subject.log}
-    rows, word = word_pieces(inspector, inspector.detector.encoder, sentences)
-    ids = list(rows.inputs["input_ids"])
+    rows, word = word_pieces(inspector, sentences)
     methods = {DISCRIMINATOR: ("detection", inspector.detector)}
     if inspector.home.has_model("generator"):
         methods["generator"] = ("masked_lm", inspector.generator)
     by_piece = {}
     for name, model in methods.items():
-        found = row_scores(*model, inspector.vocabulary, ids, **options)
+        found = row_scores(*model, inspector.vocabulary, rows, **options)
         by_piece[name] = -np.concatenate(found)
-    pieces = np.concatenate([row[1:-1] for row in ids])
-    by_piece["frequency"] = -np.log(counts[pieces] + 1.0)
+    ids = np.concatenate([row[1:-1] for row in rows])
+    by_piece["frequency"] = -np.log(counts[ids] + 1.0)
     scores = {}
     for scorer, values in by_piece.items():
         scores[scorer] = np.full(sum(map(len, sentences)), np.nan)

@@ -22,7 +22,6 @@ from electra_tf.data.prepared import PretrainingData, given_data
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import DATA, VOCABULARY
 from electra_tf.layers.encoder import TextEncoder
-from electra_tf.tasks.base import Rows
 from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.tagging import word_rows
 
@@ -45,19 +44,20 @@ def longest_row(inspector: Inspector, encoder: TextEncoder) -> int:
 
 
 def word_pieces(
-    inspector: Inspector, encoder: TextEncoder, sentences: Sequence[Sequence[str]]
-) -> tuple[Rows, np.ndarray]:
-    """Returns ``word_rows``, and the word index of each piece in all of them [N].
+    inspector: Inspector, sentences: Sequence[Sequence[str]]
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns rows of ids, and the word index of each piece in all of them [N].
 
     Words are numbered over all sentences. Long sentences are split.
     """
-    rows = word_rows(sentences, inspector.tokenizer, longest_row(inspector, encoder))
+    longest = longest_row(inspector, inspector.detector.encoder)
+    rows = word_rows(sentences, inspector.tokenizer, longest)
     starts = np.cumsum([0, *map(len, sentences)])[rows.example]
     words = zip(rows.notes["word"], starts, strict=True)
     # Continuing pieces, marked by -1, belong to the word before them, which may be in
     # the row before.
     numbers = [np.where(word < 0, -1, word + start)[1:-1] for word, start in words]
-    return rows, np.maximum.accumulate(np.concatenate(numbers))
+    return [*rows.inputs["input_ids"]], np.maximum.accumulate(np.concatenate(numbers))
 
 
 def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:

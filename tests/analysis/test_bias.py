@@ -15,8 +15,8 @@ SENTENCES = [("Good", "books", "\u200b", "!"), LONG, ("a1", "wass", "x!y")]
 
 
 def test_words_and_their_traits(inspector):
-    rows, word = word_pieces(inspector, inspector.detector.encoder, SENTENCES)
-    ids = np.concatenate([row[1:-1] for row in rows.inputs["input_ids"]])
+    rows, word = word_pieces(inspector, SENTENCES)
+    ids = np.concatenate([row[1:-1] for row in rows])
     for number, text in enumerate(itertools.chain(*SENTENCES)):
         pieces = [TOKENS[index] for index in ids[word == number]]
         joined = "".join(piece.removeprefix("##") for piece in pieces)

@@ -17,11 +17,10 @@ SENTENCES = [("Good", "books", "\u200b", "!"), ("the", "song", "wass", "fine")]
 
 
 def word_scores(inspector, sentences, counts):
-    config, text = SimpleNamespace(batch_size=3), SimpleNamespace(counts=counts)
-    both = {"inspector": inspector, "log": print}
-    return errors.word_scores(
-        SimpleNamespace(config=config, text=text, **both), sentences
-    )
+    given = {"config": SimpleNamespace(batch_size=3), "log": print}
+    subject = SimpleNamespace(inspector=inspector, counts=counts, **given)
+    subject.text = subject
+    return errors.word_scores(subject, sentences)
 
 
 def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
@@ -48,17 +47,6 @@ def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
             rarest = min(TOKENS.index(shown.tokens[1 + piece]) for piece in own)
             assert found["frequency"][word] == pytest.approx(-np.log(rarest + 1))
         at += len(words)
-
-
-def test_long_sentences_are_read_in_parts(inspector):
-    words, counts = ("good", "book", "was") * 25, np.ones(len(TOKENS))
-    whole, part = (
-        word_scores(inspector, [each], counts)["discriminator"]
-        for each in (words, words[:30])
-    )
-    assert whole.shape == (75,)
-    assert np.isfinite(whole).all()
-    np.testing.assert_allclose(whole[:30], part, atol=1e-5)
 
 
 def test_without_a_generator(tmp_path):
@@ -162,9 +150,6 @@ def test_broken_and_empty_files_are_one_line(tmp_path):
         with pytest.raises(ValueError, match=message) as raised:
             read(tmp_path, text, name)
         assert "\n" not in str(raised.value)
-
-
-def test_missing_files(tmp_path):
     with pytest.raises(OSError, match=r"none\.m2"):
         errors.read_marked(str(tmp_path / "none.m2"), pytest.fail)
 
