@@ -90,9 +90,9 @@ def section(subject: Subject) -> Section:
     config, inspector = subject.config, subject.inspector
     sentences = [sentence.words for sentence in subject.tagged]
     tags = [tag for sentence in subject.tagged for tag in sentence.tags]
-    detector, vocabulary = inspector.detector, inspector.vocabulary
     rows, word = word_pieces(inspector, sentences)
     shared = {"batch_size": config.batch_size, "log": subject.log}
+    detector, vocabulary = inspector.detector, inspector.vocabulary
     found = row_scores("detection", detector, vocabulary, rows, **shared)
     # The scores are log P(original).
     suspicion = -np.expm1(np.concatenate(found))

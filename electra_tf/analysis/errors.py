@@ -23,7 +23,7 @@ from electra_tf.tasks.tables import read_text
 
 BETA = 0.5
 DISCRIMINATOR = "discriminator"
-# Tag of correct words; those of the others are their kinds of error.
+# The tag of correct words; other tags are kinds of error.
 RIGHT = ""
 
 
@@ -108,17 +108,15 @@ def evaluate(
 
 
 def read_marked(path: str, log: Log) -> list[Sentence]:
-    """Reads M2, with kinds of errors as tags.
+    """Reads M2; a word is wrong if half of the annotators mark it.
 
-    A word is wrong if half of the annotators mark it.
-
-    As in the M2 scorer, an annotator without edits in a sentence marks no word there.
-    For a missing word, the word after the gap is marked, or the last word of the
-    sentence (as in Rei and Yannakoudakis, 2016). Skips and logs sentences with an edit
-    beyond their last word. Raises UserError if a line is malformed.
+    Tags are kinds of error, ``RIGHT`` if correct. As in the M2 scorer, an annotator
+    without edits in a sentence marks no word there. For a missing word, the word after
+    the gap is marked, or the last word of the sentence (as in Rei and Yannakoudakis,
+    2016). Skips and logs sentences with an edit beyond their last word. Raises
+    UserError if a line is malformed.
     """
-    # Words of each sentence, and by annotator its edits (first word, word after the
-    # last, kind of error).
+    # Words of a sentence; edits (first word, word after the last, kind) by annotator.
     blocks: list[tuple[tuple[str, ...], dict[str, list[tuple[int, int, str]]]]] = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         kind, _, rest = line.removesuffix("\r").partition(" ")
