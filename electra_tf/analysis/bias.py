@@ -7,7 +7,7 @@ import pandas as pd
 
 from electra_tf.analysis.predictions import own_or_unigram, predict
 from electra_tf.analysis.render import Chart, Section
-from electra_tf.analysis.statistics import frequency_bins, rates
+from electra_tf.analysis.statistics import rates
 from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.runs.scores import row_scores
 
@@ -26,12 +26,17 @@ def traits(
     ``word`` [N] indexes ``tags``, the parts of speech of all words. ``counts`` [V] are
     the vocabulary's token counts; ``continues`` [V] marks entries that continue a word.
     """
+    edges = [0, 1, 10, 100, 1_000, 10_000, 100_000]
+    ranges = [f"{edge:,}-{10 * edge - 1:,}" for edge in edges[1:-1]]
     names, tag_of = np.unique(tags, return_inverse=True)
     alone = np.bincount(word, minlength=len(tags))[word] == 1
     piece = np.where(continues[ids], 2, np.where(alone, 0, 1))
     return {
         "part of speech": (tag_of[word], names.tolist()),
-        "times in the counted text": frequency_bins(counts[ids]),
+        "times in the counted text": (
+            np.digitize(counts[ids], edges) - 1,
+            ("0", *ranges, f"{edges[-1]:,}+"),
+        ),
         "piece": (piece, ("whole word", "first piece", "continuing piece")),
     }
 

@@ -1,7 +1,6 @@
 """Zero-shot error detection among the N words of all sentences."""
 
 import collections
-import dataclasses
 import itertools
 import re
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 from sklearn import metrics
 
-from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
@@ -20,46 +18,33 @@ from electra_tf.cli import Log
 from electra_tf.errors import UserError, explained
 from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.metrics import bootstrap
+from electra_tf.tasks.sentences import Sentence
 from electra_tf.tasks.tables import read_text
 
 BETA = 0.5
 DISCRIMINATOR = "discriminator"
+# The tag of correct words; other tags are kinds of error.
 RIGHT = ""
-# (first word, word after the last, kind of error)
-_Edit = tuple[int, int, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Marked:
-    """Words with their kinds of error, ``RIGHT`` if correct."""
-
-    words: tuple[str, ...]
-    kinds: tuple[str, ...]
 
 
 def word_scores(
-    inspector: Inspector,
-    sentences: Sequence[Sequence[str]],
-    counts: np.ndarray,
-    *,
-    batch_size: int = 32,
-    log: Log = lambda line: None,
+    subject: Subject, sentences: Sequence[Sequence[str]]
 ) -> dict[str, np.ndarray]:
     """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
     The methods are -log P(original) of the discriminator, -log p of the generator (if
-    there is one) with the piece masked, and minus the log of the piece's ``counts``
-    [V]. A word has the maximum over its pieces, or NaN without pieces.
+    there is one) with the piece masked, and minus the log of the piece's count in the
+    text. A word has the maximum over its pieces, or NaN without pieces.
     """
+    inspector, counts = subject.inspector, subject.text.counts
+    options = {"batch_size": subject.config.batch_size, "log": subject.log}
     rows, word = word_pieces(inspector, sentences)
     methods = {DISCRIMINATOR: ("detection", inspector.detector)}
     if inspector.home.has_model("generator"):
         methods["generator"] = ("masked_lm", inspector.generator)
     by_piece = {}
     for name, model in methods.items():
-        found = row_scores(
-            *model, inspector.vocabulary, rows, batch_size=batch_size, log=log
-        )
+        found = row_scores(*model, inspector.vocabulary, rows, **options)
         by_piece[name] = -np.concatenate(found)
     ids = np.concatenate([row[1:-1] for row in rows])
     by_piece["frequency"] = -np.log(counts[ids] + 1.0)
@@ -71,7 +56,7 @@ def word_scores(
 
 
 def evaluate(
-    marked: Sequence[Marked], scores: np.ndarray, seed: int = 0
+    marked: Sequence[Sentence], scores: np.ndarray, seed: int = 0
 ) -> tuple[dict[str, float], pd.DataFrame]:
     """Evaluates word scores [N] against marked words; leaves out NaN.
 
@@ -79,7 +64,7 @@ def evaluate(
     precision, recall, F0.5 and the table: the fraction of words above the threshold, by
     kind of error. Raises UserError if a half lacks wrong words.
     """
-    kinds = np.array([kind for each in marked for kind in each.kinds], object)
+    kinds = np.array([kind for each in marked for kind in each.tags], object)
     rows = np.repeat(np.arange(len(marked)), [len(each.words) for each in marked])
     known = ~np.isnan(scores)
     kinds, rows, scores = kinds[known], rows[known], scores[known]
@@ -118,21 +103,21 @@ def evaluate(
         "recall": float(recall),
         "F0.5": float(f_score),
     }
-    names = [RIGHT, *sorted(set(kinds[wrong]))]
-    group = np.array([names.index(kind) for kind in kinds])[~fitting]
-    return measures, rates(called, group, rows[~fitting], names)
+    names, group = np.unique(kinds, return_inverse=True)
+    return measures, rates(called, group[~fitting], rows[~fitting], names)
 
 
-def read_marked(path: str, log: Log) -> list[Marked]:
+def read_marked(path: str, log: Log) -> list[Sentence]:
     """Reads M2; a word is wrong if half of the annotators mark it.
 
-    As in the M2 scorer, an annotator without edits in a sentence marks no word there.
-    For a missing word, the word after the gap is marked, or the last word of the
-    sentence (as in Rei and Yannakoudakis, 2016). Skips and logs sentences with an edit
-    beyond their last word. Raises UserError if a line is malformed.
+    Tags are kinds of error, ``RIGHT`` if correct. As in the M2 scorer, an annotator
+    without edits in a sentence marks no word there. For a missing word, the word after
+    the gap is marked, or the last word of the sentence (as in Rei and Yannakoudakis,
+    2016). Skips and logs sentences with an edit beyond their last word. Raises
+    UserError if a line is malformed.
     """
-    # Words of each sentence, and its edits by annotator.
-    blocks: list[tuple[tuple[str, ...], dict[str, list[_Edit]]]] = []
+    # Words of a sentence; edits (first word, word after the last, kind) by annotator.
+    blocks: list[tuple[tuple[str, ...], dict[str, list[tuple[int, int, str]]]]] = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         kind, _, rest = line.removesuffix("\r").partition(" ")
         cells = rest.split("|||")
@@ -156,13 +141,18 @@ def read_marked(path: str, log: Log) -> list[Marked]:
         spans = itertools.chain(*edits.values())
         if any(not first <= last <= len(words) for first, last, _ in spans):
             continue
-        votes = [_marks(len(words), own) for own in edits.values()]
-        kinds = []
-        for word in range(len(words)):
-            marks = [vote[word] for vote in votes if vote[word]]
-            is_wrong = marks and len(marks) >= len(annotators) / 2
-            kinds.append(mode(marks) if is_wrong else RIGHT)
-        sentences.append(Marked(words, tuple(kinds)))
+        # Kinds of error of each word by annotator; the first one, if there are several.
+        # A gap is as wide as a word; the last gap is the last word.
+        marks: list[dict[str, str]] = [{} for _ in words]
+        for name, own in edits.items():
+            for first, last, kind in sorted(own):
+                for word in range(first, max(last, first + 1)):
+                    marks[min(word, len(words) - 1)].setdefault(name, kind)
+        kinds = [
+            mode(each.values()) if each and len(each) >= len(annotators) / 2 else RIGHT
+            for each in marks
+        ]
+        sentences.append(Sentence(str(len(sentences)), words, tuple(kinds)))
     if skipped := len(blocks) - len(sentences):
         log(
             f"{path}: {skipped} of {len(blocks)} sentences are left out: an edit is "
@@ -173,22 +163,11 @@ def read_marked(path: str, log: Log) -> list[Marked]:
     return sentences
 
 
-def _marks(size: int, edits: Sequence[_Edit]) -> list[str]:
-    """Returns the error kind of each word; the first one, if there are several."""
-    kinds = [RIGHT] * size
-    for first, last, kind in sorted(edits):
-        if first == last:
-            first, last = (first, first + 1) if first < size else (size - 1, size)
-        for word in range(first, last):
-            kinds[word] = kinds[word] or kind
-    return kinds
-
-
 def section(subject: Subject) -> Section:
     """Reports error detection by the discriminator and the baselines."""
     config = subject.config
     table, kinds, sentences = [], [], []
-    sets: dict[str, list[Marked]] = {}
+    sets: dict[str, list[Sentence]] = {}
     # Read all files before scoring, to fail early.
     for path in subject.files("errors"):
         every, name = read_marked(path, subject.log), Path(path).name
@@ -196,13 +175,7 @@ def section(subject: Subject) -> Section:
         chosen = sorted(rng.permutation(len(every))[: config.sentences])
         sets[path if name in sets else name] = [every[number] for number in chosen]
     for name, marked in sets.items():
-        scores = word_scores(
-            subject.inspector,
-            [each.words for each in marked],
-            subject.text.counts,
-            batch_size=config.batch_size,
-            log=subject.log,
-        )
+        scores = word_scores(subject, [each.words for each in marked])
         for scorer, values in scores.items():
             with explained(name, UserError):
                 row, by_kind = evaluate(marked, values, config.seed)

@@ -86,7 +86,9 @@ def figure(table: pd.DataFrame, chart: Chart) -> matplotlib.figure.Figure:
     for axis, (name, part) in zip(axes, panels, strict=True):
         axis.set(title=str(name), xlabel=chart.x, ylabel=chart.y)
         if chart.color:
-            _heat(axis, part, chart)
+            square = part.pivot(index=chart.y, columns=chart.x, values=chart.color)
+            image = axis.imshow(square, cmap="viridis", origin="lower", aspect="auto")
+            made.colorbar(image, ax=axis, label=chart.color)
         else:
             _series(axis, part, chart)
     return made
@@ -112,9 +114,3 @@ def _series(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> No
     if chart.series:
         axis.legend(fontsize=9, frameon=False)
     axis.grid(alpha=0.25, linewidth=0.6)
-
-
-def _heat(axis: matplotlib.axes.Axes, table: pd.DataFrame, chart: Chart) -> None:
-    square = table.pivot(index=chart.y, columns=chart.x, values=chart.color)
-    image = axis.imshow(square, cmap="viridis", origin="lower", aspect="auto")
-    axis.figure.colorbar(image, ax=axis, label=chart.color)

@@ -4,8 +4,6 @@ Words are represented by their first pieces. Letters: L layers (including the in
 the first block), N words, D hidden size.
 """
 
-import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,34 +12,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from electra_tf.analysis.inspector import Inspector
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, roc_auc
 from electra_tf.analysis.subject import Subject, longest_row
 from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import frozen
-from electra_tf.tasks.base import Ragged
-from electra_tf.tasks.tagging import word_rows
+from electra_tf.tasks.sentences import Sentence
+from electra_tf.tasks.tagging import Tagging
 
 _REPLACED_SHARE = 0.15
-
-
-def read_words(
-    encoder: TextEncoder,
-    inspector: Inspector,
-    sentences: Sequence[Sequence[str]],
-    batch_size: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns states [L, N, D] and indices [N] of the words that have pieces."""
-    rows = word_rows(sentences, inspector.tokenizer, longest_row(inspector, encoder))
-    word = rows.notes["word"]
-    is_word = Ragged((word.values >= 0).astype(np.float32), word.splits)
-    rows = dataclasses.replace(rows, weights=is_word)
-    states = frozen.states_of(encoder, rows, frozen.words, batch_size, slice(None))
-    starts = np.cumsum([0, *map(len, sentences)])[rows.example]
-    words = zip(rows.notes["word"], starts, strict=True)
-    return states, np.concatenate([word[word >= 0] + start for word, start in words])
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
@@ -91,26 +71,29 @@ def probe(
 def section(subject: Subject) -> Section:
     """Reports layers and probes of the encoder on the tagged text."""
     config, inspector, tagged = subject.config, subject.inspector, subject.tagged
-    sentences = [sentence.words for sentence in tagged]
-    words = np.array([word for each in sentences for word in each], object)
-    tags = np.array([tag for sentence in tagged for tag in sentence.tags])
-    lengths = [len(each) for each in sentences]
-    owner = np.repeat(np.arange(len(tagged)), lengths)
+    words = np.array([word for each in tagged for word in each.words], object)
     rng = np.random.default_rng(config.seed)
     is_drawn = rng.random(len(words)) < _REPLACED_SHARE
     drawn = np.where(is_drawn, rng.permutation(words), words)
-    pairs = zip(drawn, words, strict=True)
-    is_replaced = np.array([new.lower() != old.lower() for new, old in pairs])
-    drawn_sentences = [tuple(x) for x in np.split(drawn, np.cumsum(lengths[:-1]))]
+    replaced = []
+    ends = np.cumsum([len(each.words) for each in tagged[:-1]], dtype=int)
+    for each, others in zip(tagged, np.split(drawn, ends), strict=True):
+        pairs = zip(others, each.words, strict=True)
+        is_new = tuple(str(new.lower() != old.lower()) for new, old in pairs)
+        replaced.append(Sentence(each.id, tuple(others), is_new))
     encoder = inspector.home.load("encoder", TextEncoder)
     inspector.home.check_vocabulary("encoder", encoder)
-    layers, best = [], []
-    for kind, texts, targets in (
-        ("replaced", drawn_sentences, is_replaced),
-        ("tag", sentences, tags),
-    ):
-        states, at = read_words(encoder, inspector, texts, config.batch_size)
-        scores, baseline = probe(states, targets[at], owner[at], config.seed)
+    size, layers, best = longest_row(inspector, encoder), [], []
+    for kind, examples in (("replaced", replaced), ("tag", tagged)):
+        labels = tuple(sorted({tag for each in examples for tag in each.tags}))
+        task = Tagging(name=kind, source=None, labels=labels)
+        rows = task.featurize(examples, inspector.tokenizer, size, training=True)
+        options = (frozen.words, config.batch_size, slice(None))
+        states = frozen.states_of(encoder, rows, *options)
+        targets, _, owner = frozen.targets_of(rows)
+        if kind == "replaced":
+            targets = targets.astype(bool)
+        scores, baseline = probe(states, targets, owner, config.seed)
         layers += [(kind, layer, score) for layer, score in enumerate(scores)]
         best.append(
             f"Probe {kind}: {max(scores):.3f} at layer {int(np.argmax(scores))} "
@@ -124,7 +107,7 @@ def section(subject: Subject) -> Section:
         for second, theirs in enumerate(states)
     ]
     names = ", ".join(Path(path).name for path in config.tagged) or "the sample"
-    sentence = f"{len(at):,} words of {names}. {' '.join(best)}"
+    sentence = f"{len(targets):,} words of {names}. {' '.join(best)}"
     by_layer, similarity = "Probe scores by layer", "Linear CKA of layers"
     tables = {
         by_layer: pd.DataFrame(layers, columns=["probe", "layer", "score"]),

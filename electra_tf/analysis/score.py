@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from electra_tf import cli, files
-from electra_tf.cli import Log
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.data.tables import json_rows
 from electra_tf.errors import UserError
@@ -139,14 +138,14 @@ def main(config: ScoreConfig) -> None:
         report = scores.score_pairs(config, cli.note)
         cli.say(scores.pairs_table(report))
     elif config.input:
-        report = rerank(config, cli.note)
+        report = rerank(config)
     else:
         raise UserError("name minimal pairs (--data) or n-best lists (--input).")
     if config.report:
         files.write_json(config.report, report)
 
 
-def rerank(config: ScoreConfig, log: Log) -> dict[str, Any]:
+def rerank(config: ScoreConfig) -> dict[str, Any]:
     """Writes the best hypotheses; prints and returns error rates, given references."""
     lists = read(config.input)
     known = sum(each.edits is not None for each in lists)
@@ -155,10 +154,10 @@ def rerank(config: ScoreConfig, log: Log) -> dict[str, Any]:
             f"{config.input} has {known} references; tuning the weight needs two: give "
             "--weight."
         )
-    method, model, tokenizer = scores.load(config, log)
+    method, model, tokenizer = scores.load(config, cli.note)
     texts = sorted({text for each in lists for text in each.texts})
-    log(f"{len(lists):,} lists, {len(texts):,} different hypotheses")
-    by_token = scores.token_scores(method, model, tokenizer, texts, log=log)
+    cli.note(f"{len(lists):,} lists, {len(texts):,} different hypotheses")
+    by_token = scores.token_scores(method, model, tokenizer, texts, log=cli.note)
     reduce = {"sum": np.sum, "mean": np.mean, "worst": np.min}[config.by]
     by_text = dict(zip(texts, map(reduce, by_token), strict=True))
     lists = [
@@ -187,5 +186,5 @@ def rerank(config: ScoreConfig, log: Log) -> dict[str, Any]:
         {"id": each.id, "text": each.texts[at], "hypothesis": at} for each, at in best
     )
     files.write_json_lines(config.output, rows)
-    log(f"wrote {config.output}, {method} by {config.by} with weight {weight:.4g}")
+    cli.note(f"wrote {config.output}, {method} by {config.by} with weight {weight:.4g}")
     return report | {"weight": weight}

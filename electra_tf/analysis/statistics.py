@@ -44,13 +44,6 @@ def rates(
     return pd.DataFrame(rows, columns=["group", "count", "rate", "low", "high"])
 
 
-def frequency_bins(counts: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Returns the bins of token counts, [N], and their names: 0, 1-9, 10-99..."""
-    edges = [0, 1, 10, 100, 1_000, 10_000, 100_000]
-    names = [f"{edge:,}-{10 * edge - 1:,}" for edge in edges[1:-1]]
-    return np.digitize(counts, edges) - 1, ["0", *names, f"{edges[-1]:,}+"]
-
-
 def roc_auc(labels: np.ndarray, scores: np.ndarray) -> float:
     """Area under the ROC curve; NaN if all labels are equal."""
     if len(np.unique(labels)) < 2:

@@ -51,12 +51,13 @@ def word_pieces(
     Words are numbered over all sentences. Long sentences are split.
     """
     longest = longest_row(inspector, inspector.detector.encoder)
-    pieces = word_rows(sentences, inspector.tokenizer, longest)
-    starts = np.cumsum([0, *map(len, sentences)])[pieces.example]
-    words = zip(pieces.notes["word"], starts, strict=True)
-    # Continuing pieces, marked by -1, belong to the word before them.
-    numbers = [np.maximum.accumulate(word[1:-1]) + start for word, start in words]
-    return list(pieces.inputs["input_ids"]), np.concatenate(numbers)
+    rows = word_rows(sentences, inspector.tokenizer, longest)
+    starts = np.cumsum([0, *map(len, sentences)])[rows.example]
+    words = zip(rows.notes["word"], starts, strict=True)
+    # Continuing pieces, marked by -1, belong to the word before them, which may be in
+    # the row before.
+    numbers = [np.where(word < 0, -1, word + start)[1:-1] for word, start in words]
+    return [*rows.inputs["input_ids"]], np.maximum.accumulate(np.concatenate(numbers))
 
 
 def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
@@ -92,8 +93,8 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     if data:
         counts = data.token_counts
     else:
-        counts = np.bincount(np.concatenate(rows), minlength=len(vocabulary))
-        counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
+        own = np.concatenate([row[1:-1] for row in rows])
+        counts = np.bincount(own, minlength=len(vocabulary))
     return Text([row.astype(np.int32) for row in rows], counts, about)
 
 

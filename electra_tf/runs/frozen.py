@@ -212,7 +212,7 @@ def probe(encoder: TextEncoder, task: Task, rows: Rows, batch_size: int) -> Task
 def _fit(states: np.ndarray, task: Task, rows: Rows, outputs: int) -> Linear:
     """Fits a probe, with the strength that suits the mean of all layers."""
     loss = LOSSES[task.kind]
-    targets, weights, groups = _targets(rows)
+    targets, weights, groups = targets_of(rows)
     if weights is not None:
         is_used = weights > 0
         if not np.any(is_used):
@@ -251,7 +251,7 @@ def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> Non
         head.mixture.assign(np.log(np.maximum(probe.shares, 1e-6)))
 
 
-def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+def targets_of(rows: Rows) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
     """Returns targets, weights and example numbers of the trained texts or words."""
     (column,) = rows.targets.values()
     if not isinstance(column, Ragged):

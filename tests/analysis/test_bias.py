@@ -9,7 +9,9 @@ from electra_tf.analysis import bias
 from electra_tf.analysis.subject import word_pieces
 from tests.tasks.common import TOKENS
 
-SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("a1", "wass", "x!y")]
+# A row has 30 pieces, and ends inside a word.
+LONG = ("the",) * 29 + ("books",) + ("the",) * 10
+SENTENCES = [("Good", "books", "\u200b", "!"), LONG, ("a1", "wass", "x!y")]
 
 
 def test_words_and_their_traits(inspector):

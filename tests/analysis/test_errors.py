@@ -1,23 +1,31 @@
 import lzma
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn import metrics as peers
 
 from electra_tf.analysis import Inspector, errors
-from electra_tf.analysis.errors import Marked
 from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import read_tagged
 from electra_tf.runs.scores import token_scores
+from electra_tf.tasks.sentences import Sentence
 from tests import tiny_run
 from tests.tasks.common import TOKENS
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the", "song", "wass", "fine")]
 
 
+def word_scores(inspector, sentences, counts):
+    given = {"config": SimpleNamespace(batch_size=3), "log": print}
+    subject = SimpleNamespace(inspector=inspector, counts=counts, **given)
+    subject.text = subject
+    return errors.word_scores(subject, sentences)
+
+
 def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
     counts = np.arange(len(TOKENS))
-    found = errors.word_scores(inspector, SENTENCES, counts, batch_size=3)
+    found = word_scores(inspector, SENTENCES, counts)
     # The third word does not have a piece.
     for values in found.values():
         assert np.flatnonzero(np.isnan(values)).tolist() == [2]
@@ -41,28 +49,17 @@ def test_a_word_is_as_suspicious_as_its_worst_piece(inspector):
         at += len(words)
 
 
-def test_long_sentences_are_read_in_parts(inspector):
-    words, counts = ("good", "book", "was") * 25, np.ones(len(TOKENS))
-    whole, part = (
-        errors.word_scores(inspector, [each], counts)["discriminator"]
-        for each in (words, words[:30])
-    )
-    assert whole.shape == (75,)
-    assert np.isfinite(whole).all()
-    np.testing.assert_allclose(whole[:30], part, atol=1e-5)
-
-
 def test_without_a_generator(tmp_path):
     alone = Inspector(tiny_run.save(tmp_path), pytest.fail)
     (tmp_path / "generator.keras").unlink()
-    found = errors.word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
+    found = word_scores(alone, SENTENCES, np.ones(len(TOKENS)))
     assert [*found] == ["discriminator", "frequency"]
 
 
 def test_detection_is_scikit_learns():
     rng = np.random.default_rng(0)
     kinds = rng.choice(["", "", "", "a", "b"], (120, 12))
-    marked = [Marked(("w",) * 12, tuple(row.tolist())) for row in kinds]
+    marked = [Sentence("", ("w",) * 12, tuple(row.tolist())) for row in kinds]
     raised = np.select([kinds == "a", kinds == "b"], [2.0, 0.5])
     scores = (rng.normal(size=kinds.shape) + raised).ravel().round(1)
     kinds = kinds.ravel()
@@ -100,10 +97,10 @@ def test_detection_is_scikit_learns():
 
 
 def test_nothing_is_wrong():
-    marked = [Marked(("a", "b"), ("", ""))] * 4
+    marked = [Sentence("", ("a", "b"), ("", ""))] * 4
     with pytest.raises(ValueError, match="no word is marked"):
         errors.evaluate(marked, np.arange(8.0))
-    marked = [*marked, Marked(("c",), ("X",))]
+    marked = [*marked, Sentence("", ("c",), ("X",))]
     lacking = set()
     for seed in range(10):
         with pytest.raises(ValueError, match="in the half of the sentences") as error:
@@ -139,9 +136,9 @@ def test_m2_marks_spans_and_what_follows_a_gap(tmp_path):
     assert "1 of 4 sentences are left out" in said[0]
     assert first.words == ("This", "are", "a", "sentence", ".")
     # One annotator marks the gap before "sentence", the other the gap at the end.
-    assert first.kinds == ("", "SVA", "", "ADJ", "PUNCT")
-    assert second.kinds == ("", "")
-    assert third.kinds == ("", "N", "DEL", "DEL", "")
+    assert first.tags == ("", "SVA", "", "ADJ", "PUNCT")
+    assert second.tags == ("", "")
+    assert third.tags == ("", "N", "DEL", "DEL", "")
 
 
 def test_broken_and_empty_files_are_one_line(tmp_path):
@@ -153,9 +150,6 @@ def test_broken_and_empty_files_are_one_line(tmp_path):
         with pytest.raises(ValueError, match=message) as raised:
             read(tmp_path, text, name)
         assert "\n" not in str(raised.value)
-
-
-def test_missing_files(tmp_path):
     with pytest.raises(OSError, match=r"none\.m2"):
         errors.read_marked(str(tmp_path / "none.m2"), pytest.fail)
 

@@ -8,22 +8,27 @@ from electra_tf.analysis.statistics import halves
 from electra_tf.analysis.subject import Subject
 from electra_tf.cli import note
 from electra_tf.config.commands import AnalyzeConfig
-from electra_tf.tasks.tagging import word_rows
+from electra_tf.runs import frozen
+from electra_tf.tasks.sentences import Sentence
+from electra_tf.tasks.tagging import Tagging
 from tests import tiny_run
 from tests.tasks.common import TOKENS, tokenizer
 
 SENTENCES = [("Good", "books", "\u200b", "!"), ("the",) * 40, ("\u200b",), ("bad", "a")]
 
 
-def test_words_have_the_states_of_their_first_pieces(folder, inspector):
+def test_words_have_the_states_of_their_first_pieces(folder):
     encoder = keras.saving.load_model(folder / "encoder.keras")
-    states, numbers = representations.read_words(encoder, inspector, SENTENCES, 2)
+    examples = [Sentence("", words, ("X",) * len(words)) for words in SENTENCES]
+    task = Tagging(name="tag", source=None, labels=("X",))
+    rows = task.featurize(examples, tokenizer(), 32, training=True)
+    states = frozen.states_of(encoder, rows, frozen.words, 2, slice(None))
     # The two words that consist of a zero-width space are left out.
-    assert numbers.tolist() == [0, 1, 3, *range(4, 44), 45, 46]
+    assert frozen.targets_of(rows)[2].tolist() == [0, 0, 0, *[1] * 40, 3, 3]
     is_first = [not t.startswith(("##", "[CLS", "[SEP")) for t in TOKENS]
     expected = [
         np.array(encoder.states({"input_ids": ids[None]}))[:, 0, np.take(is_first, ids)]
-        for ids in word_rows(SENTENCES, tokenizer(), 32).inputs["input_ids"]
+        for ids in rows.inputs["input_ids"]
     ]
     expected = np.concatenate(expected, axis=1)
     assert expected.shape == (3, 45, 32)
