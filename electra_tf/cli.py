@@ -69,8 +69,9 @@ class Command(NamedTuple):
     allowed positional arguments, and returns an exit code or None.
     """
 
-    summary: str  # In the list of commands.
-    config: str  # "module:Class" of the dataclass of flags; its docstring is the help.
+    # "module:Class" of the dataclass of flags; its docstring is the help, and the first
+    # line also the summary in the list of commands.
+    config: str
     function: str  # "module:function".
     arguments: str = ""  # Help of the positional arguments; empty allows none.
 
@@ -301,6 +302,13 @@ def _definitions(config_class: type) -> flags.FlagValues:
     return values
 
 
+def summary(described: type | str) -> str:
+    """Returns the first line of the docstring of a class, given or "module:Class"."""
+    if isinstance(described, str):
+        described = pkgutil.resolve_name(described)
+    return inspect.getdoc(described).split("\n")[0].rstrip(".")
+
+
 def help_text(config_class: type, texts: str) -> str:
     """Returns ``--help``: docstring, positional arguments ``texts``, flags by group."""
     width = min(100, shutil.get_terminal_size((88, 24)).columns)
@@ -309,12 +317,12 @@ def help_text(config_class: type, texts: str) -> str:
         parts.append(texts)
     for _, group in fields.groups(config_class):
         is_alone = group is config_class
-        title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
+        title = "Flags" if is_alone else summary(group)
         rows = [
             _flag_help(leaf, fields.kinds(group)[leaf.name], width)
             for leaf in dataclasses.fields(group)
         ]
-        parts.append("\n".join([title.rstrip("."), *rows]))
+        parts.append("\n".join([title, *rows]))
     parts.append(
         "Any command\n"
         "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
