@@ -7,7 +7,6 @@ config. ``--help`` does not import TensorFlow. User errors print as one line.
 import collections
 import contextlib
 import dataclasses
-import functools
 import inspect
 import io
 import itertools
@@ -23,7 +22,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from absl import flags, logging
 
@@ -375,9 +374,9 @@ class Progress:
     """Progress bar with rate and remaining time.
 
     Overwrites one line on a terminal. Elsewhere, writes plain lines at least
-    ``seconds`` apart, to ``log`` or else to the ``stream`` (default: standard error).
-    The rate is measured from the first ``update``, without compilation. ``done``
-    units were done before. ``scale`` shortens counts, as in 1.2M.
+    ``seconds`` apart, to ``log`` (default: standard error). The rate is measured from
+    the first ``update``, without compilation. ``done`` units were done before.
+    ``scale`` shortens counts, as in 1.2M.
     """
 
     def __init__(
@@ -387,18 +386,14 @@ class Progress:
         done: float = 0,
         unit: str = "step",
         scale: bool = False,
-        stream: TextIO | None = None,
         log: Log | None = None,
         seconds: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self.total, self.done, self.text = total, done, ""
         self._unit = {"unit": f" {unit}", "unit_scale": scale}
-        self._stream = stream or sys.stderr
-        self._is_live = log is None and self._stream.isatty()
-        self._log = log or functools.partial(print, file=self._stream, flush=True)
+        self._is_live = log is None and sys.stderr.isatty()
+        self._log = log or note
         self._seconds = 0.1 if self._is_live else seconds
-        self._clock = clock
         self._base: tuple[float, float] | None = None
         self._shown_at = -float("inf")
         self._shown: tuple[float, str] | None = None
@@ -409,24 +404,26 @@ class Progress:
         Without a text, only refreshes the line of a terminal.
         """
         self.done, self.text = done, self.text if text is None else text
-        self._base = self._base or (done, self._clock())
-        is_due = self._clock() - self._shown_at >= self._seconds
+        self._base = self._base or (done, time.monotonic())
+        is_due = time.monotonic() - self._shown_at >= self._seconds
         if is_due and (self._is_live or text is not None):
             self._show()
 
     def _show(self) -> None:
-        self._shown_at, self._shown = self._clock(), (self.done, self.text)
+        self._shown_at, self._shown = time.monotonic(), (self.done, self.text)
         line = self.line()
         if self._is_live:
             width = shutil.get_terminal_size().columns
-            line = f"\r\x1b[K{line[: width - 1]}"
-            print(line, end="", file=self._stream, flush=True)
+            sys.stderr.write(f"\r\x1b[K{line[: width - 1]}")
+            sys.stderr.flush()
         else:
             self._log(line)
 
     def say(self, text: str) -> None:
         """Writes a line that stays."""
-        self._log(f"\r\x1b[K{text}" if self._is_live else text)
+        if self._is_live:
+            sys.stderr.write("\r\x1b[K")
+        self._log(text)
 
     def close(self) -> None:
         """Shows the last state unless it was shown, and ends the line."""
@@ -434,7 +431,7 @@ class Progress:
         if self._base is not None and (self.done, self.text) != self._shown:
             self._show()
         if self._is_live:
-            print(file=self._stream, flush=True)
+            self._log("")
 
     def line(self) -> str:
         """Formats the line: share done, remaining time, rate, text."""
@@ -443,7 +440,7 @@ class Progress:
 
         # Since the first ``update``.
         first, began = self._base or (self.done, 0.0)
-        rate = (self.done - first) / max(self._clock() - began, 1e-9)
+        rate = (self.done - first) / max(time.monotonic() - began, 1e-9)
         pattern = "{n_fmt}/{total_fmt} {percentage:.1f}%  eta {remaining}  {rate_fmt}"
         text = tqdm.format_meter(
             self.done,

@@ -252,9 +252,9 @@ def test_errors_of_tensorflow_come_without_their_graph():
     assert "\n" not in str(caught.value)
 
 
-def test_live_progress_writes_over_its_line():
-    stream = Terminal()
-    progress = cli.Progress(1000, stream=stream, done=500, unit="B", scale=True)
+def test_live_progress_writes_over_its_line(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    progress = cli.Progress(1000, done=500, unit="B", scale=True)
     progress.update(500)
     progress.say("a line that stays")
     progress.update(1000)
