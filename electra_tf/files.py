@@ -1,4 +1,4 @@
-"""Atomic file writes, JSON, hashes and locks.
+"""Atomic file writes, JSON and locks.
 
 Every output file is written under a temporary name in the same folder, synced, and
 renamed. A process that dies leaves the old file or the new one, never a partial one.
@@ -7,7 +7,6 @@ renamed. A process that dies leaves the old file or the new one, never a partial
 import contextlib
 import errno
 import functools
-import hashlib
 import json
 import math
 import os
@@ -291,18 +290,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def sha256(path: AnyPath) -> str:
-    """Returns the hex digest of a file, cached by path, size and modification time."""
-    status = os.stat(path)
-    return _sha256(os.fspath(path), status.st_size, status.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=4096)
-def _sha256(path: str, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove(path: AnyPath) -> None:
