@@ -108,26 +108,9 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     return OK if code is None else code
 
 
-@contextlib.contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Exits with ``STOPPED`` on the first SIGTERM; the second one kills.
-
-    During ``fit``, ``GracefulStop`` replaces this handler to save a checkpoint first.
-    """
-
-    def handle(number: int, frame: types.FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        sys.exit(STOPPED)
-
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    except SystemExit as error:
-        if error.code == STOPPED:
-            note("stopped by SIGTERM; the same command resumes a run")
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+def _stop(number: int, frame: types.FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(STOPPED)
 
 
 @contextlib.contextmanager
@@ -136,14 +119,21 @@ def clear_errors() -> Iterator[None]:
 
     User errors are ``UserError``, ``OSError``, ``FloatingPointError``, absl flag errors
     and TensorFlow ``OpError``. Other exceptions are bugs and keep their traceback.
+
+    The first SIGTERM exits with ``STOPPED``; the second one kills. During ``fit``,
+    ``GracefulStop`` replaces this handler to save a checkpoint first.
     """
     # 1 shows the traceback of user errors too.
     if os.environ.get("ELECTRA_TF_DEBUG", "0") not in ("", "0"):
         yield
         return
+    previous = signal.signal(signal.SIGTERM, _stop)
     try:
-        with _exit_on_sigterm():
-            yield
+        yield
+    except SystemExit as error:
+        if error.code == STOPPED:
+            note("stopped by SIGTERM; the same command resumes a run")
+        raise
     except KeyboardInterrupt:
         note("interrupted")
         sys.exit(INTERRUPTED)
@@ -163,6 +153,8 @@ def clear_errors() -> Iterator[None]:
         if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
             raise
         sys.exit(visible(f"error: {reason(error)}"))
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 # Prefixes of location lines in TensorFlow errors.
@@ -360,14 +352,6 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     for choice, meaning in choices.items():
         lines += wrapper.wrap(f"{choice}: {meaning}")
     return "\n".join(lines)
-
-
-def duration(seconds: float) -> str:
-    """Formats seconds as mm:ss or h:mm:ss."""
-    # Imported here to keep --help fast.
-    from tqdm import tqdm
-
-    return tqdm.format_interval(round(seconds))
 
 
 class Progress:
