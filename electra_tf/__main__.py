@@ -1,5 +1,6 @@
 """The command ``electra-tf``, also ``python -m electra_tf``."""
 
+import pkgutil
 import sys
 from collections.abc import Sequence
 
@@ -50,8 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def listing() -> str:
     """Returns the text of ``electra-tf --help``."""
     width = max(map(len, COMMANDS))
-    abouts = ((name, cli.summary(row.config)) for name, row in COMMANDS.items())
-    lines = [f"  {name:{width}}  {about}" for name, about in abouts]
+    lines = [
+        f"  {name:{width}}  {cli.summary(pkgutil.resolve_name(command.config))}"
+        for name, command in COMMANDS.items()
+    ]
     usage = "electra-tf COMMAND [--FLAG ...], or python -m electra_tf COMMAND"
     after = "`electra-tf COMMAND --help` explains a command and all its flags."
     return "\n".join([usage, "", *lines, "", after])

@@ -293,11 +293,9 @@ def _definitions(config_class: type) -> flags.FlagValues:
     return values
 
 
-def summary(described: type | str) -> str:
-    """Returns the first line of the docstring of a class, given or "module:Class"."""
-    if isinstance(described, str):
-        described = pkgutil.resolve_name(described)
-    return inspect.getdoc(described).split("\n")[0].rstrip(".")
+def summary(config_class: type) -> str:
+    """Returns the first line of the docstring, without its period."""
+    return inspect.getdoc(config_class).split("\n")[0].rstrip(".")
 
 
 def help_text(config_class: type, texts: str) -> str:

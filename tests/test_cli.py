@@ -196,7 +196,7 @@ def test_the_list_of_commands():
     heavy = {"tensorflow", "keras", "numpy", "tqdm"}
     assert not heavy & imported
     for name, row in COMMANDS.items():
-        about = re.escape(cli.summary(row.config))
+        about = re.escape(cli.summary(pkgutil.resolve_name(row.config)))
         assert re.search(f"^  {name} +{about}$", done.stdout, re.M)
     with pytest.raises(SystemExit, match=r"error: .*'pretain'\. Did you mean pretrain"):
         command(["pretain"])
