@@ -315,7 +315,15 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
     lock = filelock.FileLock(path, mode=0o666, is_singleton=True)
     owner = folder / _OWNER
     try:
-        _acquire(lock, owner, log)
+        try:
+            lock.acquire(0)
+        except filelock.Timeout as error:
+            who = owner.read_text("utf-8") if owner.exists() else "another process"
+            message = f"{who} is working in {folder}"
+            if log is None:
+                raise UserError(f"{message}: wait, or name another folder.") from error
+            log(f"{message}; waiting for it")
+            lock.acquire(-1)
     except (OSError, NotImplementedError) as error:
         code = getattr(error, "errno", errno.ENOSYS)
         # In a writable folder, the file is another user's.
@@ -332,18 +340,6 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
         if lock.lock_counter == 1:
             owner.unlink(missing_ok=True)
         lock.release()
-
-
-def _acquire(lock: filelock.FileLock, owner: Path, log: Callable | None) -> None:
-    try:
-        lock.acquire(0)
-    except filelock.Timeout as error:
-        who = owner.read_text("utf-8") if owner.exists() else "another process"
-        message = f"{who} is working in {owner.parent}"
-        if log is None:
-            raise UserError(f"{message}: wait, or name another folder.") from error
-        log(f"{message}; waiting for it")
-        lock.acquire(-1)
 
 
 def remove_leftovers(folder: AnyPath, *, is_locked: bool = False) -> None:
