@@ -25,12 +25,8 @@ def clock(monkeypatch):
     return clock
 
 
-def make_progress(total=100, **kwargs):
-    return sinks.Progress(total, cards=metric_cards(), **kwargs)
-
-
 def test_plain_lines_are_rare_but_first_and_last_are_written(clock, capsys):
-    progress = make_progress()
+    progress = sinks.Progress(100, cards=metric_cards())
     for step in range(10, 60, 10):
         progress(step, WINDOW)
         clock[0] += 3.0
@@ -41,7 +37,7 @@ def test_plain_lines_are_rare_but_first_and_last_are_written(clock, capsys):
 
 
 def test_time_left_leaves_out_the_first_execution(clock, capsys):
-    progress = make_progress(total=1000, first_step=500)
+    progress = sinks.Progress(1000, cards=metric_cards(), first_step=500)
     clock[0] += 600.0  # Compiling.
     progress.tick(501)
     progress(501, {"loss": 1.0})
@@ -55,7 +51,7 @@ def test_time_left_leaves_out_the_first_execution(clock, capsys):
 def test_terminal_gets_one_line_that_is_rewritten(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr("sys.stderr", stream := Terminal())
-    progress = make_progress()
+    progress = sinks.Progress(100, cards=metric_cards())
     for step in range(1, 51):
         progress.tick(step)
         clock[0] += 0.0625
@@ -71,7 +67,7 @@ def test_terminal_gets_one_line_that_is_rewritten(clock, monkeypatch):
 
 def test_held_out_results_stay_on_a_terminal(monkeypatch):
     monkeypatch.setattr("sys.stderr", stream := Terminal())
-    progress = make_progress()
+    progress = sinks.Progress(100, cards=metric_cards())
     progress(50, {"eval_loss": 9.5, "eval_discriminator_auc": 0.9})
     assert stream.getvalue() == "\r\x1b[Kstep 50: held out  loss 9.500  auc 0.900\n"
 
