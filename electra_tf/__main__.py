@@ -1,5 +1,6 @@
 """The command ``electra-tf``, also ``python -m electra_tf``."""
 
+import pkgutil
 import sys
 from collections.abc import Sequence
 
@@ -7,66 +8,22 @@ from electra_tf import __version__, cli
 from electra_tf.cli import Command
 
 _TEXTS = "TEXT ...: the texts; default: standard input, one per line."
-_CONFIG = "electra_tf.config"
-
+# Modules are below electra_tf.config and electra_tf.
 COMMANDS = {
-    "pretrain": Command(
-        "Pretrains ELECTRA, or BERT's masked LM, from raw text",
-        f"{_CONFIG}.pretraining:PretrainConfig",
-        "electra_tf.runs.pretraining:run",
-    ),
-    "finetune": Command(
-        "Fine-tunes an encoder for a task, scores it, and exports it for serving",
-        f"{_CONFIG}.finetuning:FinetuneConfig",
-        "electra_tf.runs.finetuning:main",
-    ),
-    "predict": Command(
-        "Predicts texts or tables with a fine-tuned model",
-        f"{_CONFIG}.commands:PredictConfig",
-        "electra_tf.serving.predictor:main",
-        _TEXTS,
-    ),
-    "evaluate": Command(
-        "Scores a fine-tuned model on labeled data",
-        f"{_CONFIG}.commands:EvaluateConfig",
-        "electra_tf.api.loading:evaluate",
-    ),
-    "inspect": Command(
-        "Shows a pretrained model's predictions on a text",
-        f"{_CONFIG}.commands:InspectConfig",
-        "electra_tf.analysis.inspector:main",
-        _TEXTS,
-    ),
-    "analyze": Command(
-        "Measures a discriminator: calibration, real errors, bias and layers",
-        f"{_CONFIG}.commands:AnalyzeConfig",
-        "electra_tf.analysis.analyze:main",
-    ),
-    "score": Command(
-        "Scores sentences of minimal pairs or of n-best lists with a pretrained model",
-        f"{_CONFIG}.commands:ScoreConfig",
-        "electra_tf.analysis.score:main",
-    ),
-    "compare": Command(
-        "Runs systems at equal FLOPs, probes their encoders, and tests differences",
-        f"{_CONFIG}.commands:CompareConfig",
-        "electra_tf.comparison.compare:run",
-    ),
-    "convert": Command(
-        "Converts weights from and to other libraries",
-        f"{_CONFIG}.commands:ConvertConfig",
-        "electra_tf.interop.convert:main",
-    ),
-    "records": Command(
-        "Builds TFRecords for pretraining from raw text",
-        f"{_CONFIG}.records:RecordsConfig",
-        "electra_tf.data.building:main",
-    ),
-    "doctor": Command(
-        "Checks a checkpoint for known problems",
-        f"{_CONFIG}.commands:DoctorConfig",
-        "electra_tf.doctor:main",
-    ),
+    name: Command(f"electra_tf.config.{config}", f"electra_tf.{function}", *texts)
+    for name, config, function, *texts in (
+        ("pretrain", "pretraining:PretrainConfig", "runs.pretraining:run"),
+        ("finetune", "finetuning:FinetuneConfig", "runs.finetuning:main"),
+        ("predict", "commands:PredictConfig", "serving.predictor:main", _TEXTS),
+        ("evaluate", "commands:EvaluateConfig", "api.loading:evaluate"),
+        ("inspect", "commands:InspectConfig", "analysis.inspector:main", _TEXTS),
+        ("analyze", "commands:AnalyzeConfig", "analysis.analyze:main"),
+        ("score", "commands:ScoreConfig", "analysis.score:main"),
+        ("compare", "commands:CompareConfig", "comparison.compare:run"),
+        ("convert", "commands:ConvertConfig", "interop.convert:main"),
+        ("records", "records:RecordsConfig", "data.building:main"),
+        ("doctor", "commands:DoctorConfig", "doctor:main"),
+    )
 }
 
 
@@ -94,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def listing() -> str:
     """Returns the text of ``electra-tf --help``."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {row.summary}" for name, row in COMMANDS.items()]
+    lines = [
+        f"  {name:{width}}  {cli.summary(pkgutil.resolve_name(command.config))}"
+        for name, command in COMMANDS.items()
+    ]
     usage = "electra-tf COMMAND [--FLAG ...], or python -m electra_tf COMMAND"
     after = "`electra-tf COMMAND --help` explains a command and all its flags."
     return "\n".join([usage, "", *lines, "", after])

@@ -7,7 +7,6 @@ config. ``--help`` does not import TensorFlow. User errors print as one line.
 import collections
 import contextlib
 import dataclasses
-import functools
 import inspect
 import io
 import itertools
@@ -23,7 +22,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from absl import flags, logging
 
@@ -69,8 +68,9 @@ class Command(NamedTuple):
     allowed positional arguments, and returns an exit code or None.
     """
 
-    summary: str  # In the list of commands.
-    config: str  # "module:Class" of the dataclass of flags; its docstring is the help.
+    # "module:Class" of the dataclass of flags; its docstring is the help, and the first
+    # line also the summary in the list of commands.
+    config: str
     function: str  # "module:function".
     arguments: str = ""  # Help of the positional arguments; empty allows none.
 
@@ -108,26 +108,9 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     return OK if code is None else code
 
 
-@contextlib.contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Exits with ``STOPPED`` on the first SIGTERM; the second one kills.
-
-    During ``fit``, ``GracefulStop`` replaces this handler to save a checkpoint first.
-    """
-
-    def handle(number: int, frame: types.FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        sys.exit(STOPPED)
-
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    except SystemExit as error:
-        if error.code == STOPPED:
-            note("stopped by SIGTERM; the same command resumes a run")
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+def _stop(number: int, frame: types.FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(STOPPED)
 
 
 @contextlib.contextmanager
@@ -136,14 +119,21 @@ def clear_errors() -> Iterator[None]:
 
     User errors are ``UserError``, ``OSError``, ``FloatingPointError``, absl flag errors
     and TensorFlow ``OpError``. Other exceptions are bugs and keep their traceback.
+
+    The first SIGTERM exits with ``STOPPED``; the second one kills. During ``fit``,
+    ``GracefulStop`` replaces this handler to save a checkpoint first.
     """
     # 1 shows the traceback of user errors too.
     if os.environ.get("ELECTRA_TF_DEBUG", "0") not in ("", "0"):
         yield
         return
+    previous = signal.signal(signal.SIGTERM, _stop)
     try:
-        with _exit_on_sigterm():
-            yield
+        yield
+    except SystemExit as error:
+        if error.code == STOPPED:
+            note("stopped by SIGTERM; the same command resumes a run")
+        raise
     except KeyboardInterrupt:
         note("interrupted")
         sys.exit(INTERRUPTED)
@@ -163,6 +153,8 @@ def clear_errors() -> Iterator[None]:
         if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
             raise
         sys.exit(visible(f"error: {reason(error)}"))
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def parse(config_class: type, arguments: Sequence[str]) -> Any:
@@ -287,6 +279,11 @@ def _definitions(config_class: type) -> flags.FlagValues:
     return values
 
 
+def summary(config_class: type) -> str:
+    """Returns the first line of the docstring, without its period."""
+    return inspect.getdoc(config_class).split("\n")[0].rstrip(".")
+
+
 def help_text(config_class: type, texts: str) -> str:
     """Returns ``--help``: docstring, positional arguments ``texts``, flags by group."""
     width = min(100, shutil.get_terminal_size((88, 24)).columns)
@@ -295,12 +292,12 @@ def help_text(config_class: type, texts: str) -> str:
         parts.append(texts)
     for _, group in fields.groups(config_class):
         is_alone = group is config_class
-        title = "Flags" if is_alone else inspect.getdoc(group).split("\n")[0]
+        title = "Flags" if is_alone else summary(group)
         rows = [
             _flag_help(leaf, fields.kinds(group)[leaf.name], width)
             for leaf in dataclasses.fields(group)
         ]
-        parts.append("\n".join([title.rstrip("."), *rows]))
+        parts.append("\n".join([title, *rows]))
     parts.append(
         "Any command\n"
         "  --flagfile=FILE  read flags from FILE, one per line; later flags win.\n"
@@ -341,21 +338,13 @@ def _flag_help(leaf: dataclasses.Field, hint: Any, width: int) -> str:
     return "\n".join(lines)
 
 
-def duration(seconds: float) -> str:
-    """Formats seconds as mm:ss or h:mm:ss."""
-    # Imported here to keep --help fast.
-    from tqdm import tqdm
-
-    return tqdm.format_interval(round(seconds))
-
-
 class Progress:
     """Progress bar with rate and remaining time.
 
     Overwrites one line on a terminal. Elsewhere, writes plain lines at least
-    ``seconds`` apart, to ``log`` or else to the ``stream`` (default: standard error).
-    The rate is measured from the first ``update``, without compilation. ``done``
-    units were done before. ``scale`` shortens counts, as in 1.2M.
+    ``seconds`` apart, to ``log`` (default: standard error). The rate is measured from
+    the first ``update``, without compilation. ``done`` units were done before.
+    ``scale`` shortens counts, as in 1.2M.
     """
 
     def __init__(
@@ -365,18 +354,14 @@ class Progress:
         done: float = 0,
         unit: str = "step",
         scale: bool = False,
-        stream: TextIO | None = None,
         log: Log | None = None,
         seconds: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self.total, self.done, self.text = total, done, ""
         self._unit = {"unit": f" {unit}", "unit_scale": scale}
-        self._stream = stream or sys.stderr
-        self._is_live = log is None and self._stream.isatty()
-        self._log = log or functools.partial(print, file=self._stream, flush=True)
+        self._is_live = log is None and sys.stderr.isatty()
+        self._log = log or note
         self._seconds = 0.1 if self._is_live else seconds
-        self._clock = clock
         self._base: tuple[float, float] | None = None
         self._shown_at = -float("inf")
         self._shown: tuple[float, str] | None = None
@@ -387,24 +372,26 @@ class Progress:
         Without a text, only refreshes the line of a terminal.
         """
         self.done, self.text = done, self.text if text is None else text
-        self._base = self._base or (done, self._clock())
-        is_due = self._clock() - self._shown_at >= self._seconds
+        self._base = self._base or (done, time.monotonic())
+        is_due = time.monotonic() - self._shown_at >= self._seconds
         if is_due and (self._is_live or text is not None):
             self._show()
 
     def _show(self) -> None:
-        self._shown_at, self._shown = self._clock(), (self.done, self.text)
+        self._shown_at, self._shown = time.monotonic(), (self.done, self.text)
         line = self.line()
         if self._is_live:
             width = shutil.get_terminal_size().columns
-            line = f"\r\x1b[K{line[: width - 1]}"
-            print(line, end="", file=self._stream, flush=True)
+            sys.stderr.write(f"\r\x1b[K{line[: width - 1]}")
+            sys.stderr.flush()
         else:
             self._log(line)
 
     def say(self, text: str) -> None:
         """Writes a line that stays."""
-        self._log(f"\r\x1b[K{text}" if self._is_live else text)
+        if self._is_live:
+            sys.stderr.write("\r\x1b[K")
+        self._log(text)
 
     def close(self) -> None:
         """Shows the last state unless it was shown, and ends the line."""
@@ -412,7 +399,7 @@ class Progress:
         if self._base is not None and (self.done, self.text) != self._shown:
             self._show()
         if self._is_live:
-            print(file=self._stream, flush=True)
+            self._log("")
 
     def line(self) -> str:
         """Formats the line: share done, remaining time, rate, text."""
@@ -421,7 +408,7 @@ class Progress:
 
         # Since the first ``update``.
         first, began = self._base or (self.done, 0.0)
-        rate = (self.done - first) / max(self._clock() - began, 1e-9)
+        rate = (self.done - first) / max(time.monotonic() - began, 1e-9)
         pattern = "{n_fmt}/{total_fmt} {percentage:.1f}%  eta {remaining}  {rate_fmt}"
         text = tqdm.format_meter(
             self.done,

@@ -302,12 +302,8 @@ def training(subject: Subject) -> Iterator[Finding]:
 
 
 CHECKS: dict[str, Callable[[Subject], Iterable[Finding]]] = {
-    "files": files,
-    "generator size": generator_size,
-    "vocabulary": vocabulary,
-    "weights": weights,
-    "learning rate": learning_rate,
-    "training": training,
+    check.__name__.replace("_", " "): check
+    for check in (files, generator_size, vocabulary, weights, learning_rate, training)
 }
 
 

@@ -1,4 +1,4 @@
-"""Atomic file writes, JSON, hashes and locks.
+"""Atomic file writes, JSON and locks.
 
 Every output file is written under a temporary name in the same folder, synced, and
 renamed. A process that dies leaves the old file or the new one, never a partial one.
@@ -7,7 +7,6 @@ renamed. A process that dies leaves the old file or the new one, never a partial
 import contextlib
 import errno
 import functools
-import hashlib
 import json
 import math
 import os
@@ -293,18 +292,6 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def sha256(path: AnyPath) -> str:
-    """Returns the hex digest of a file, cached by path, size and modification time."""
-    status = os.stat(path)
-    return _sha256(os.fspath(path), status.st_size, status.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=4096)
-def _sha256(path: str, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def remove(path: AnyPath) -> None:
     """Deletes a file, a link or a folder tree, if it exists."""
     path = Path(path)
@@ -328,7 +315,15 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
     lock = filelock.FileLock(path, mode=0o666, is_singleton=True)
     owner = folder / _OWNER
     try:
-        _acquire(lock, owner, log)
+        try:
+            lock.acquire(0)
+        except filelock.Timeout as error:
+            who = owner.read_text("utf-8") if owner.exists() else "another process"
+            message = f"{who} is working in {folder}"
+            if log is None:
+                raise UserError(f"{message}: wait, or name another folder.") from error
+            log(f"{message}; waiting for it")
+            lock.acquire(-1)
     except (OSError, NotImplementedError) as error:
         code = getattr(error, "errno", errno.ENOSYS)
         # In a writable folder, the file is another user's.
@@ -345,18 +340,6 @@ def owned(folder: AnyPath, log: Callable[[str], None] | None = None) -> Iterator
         if lock.lock_counter == 1:
             owner.unlink(missing_ok=True)
         lock.release()
-
-
-def _acquire(lock: filelock.FileLock, owner: Path, log: Callable | None) -> None:
-    try:
-        lock.acquire(0)
-    except filelock.Timeout as error:
-        who = owner.read_text("utf-8") if owner.exists() else "another process"
-        message = f"{who} is working in {owner.parent}"
-        if log is None:
-            raise UserError(f"{message}: wait, or name another folder.") from error
-        log(f"{message}; waiting for it")
-        lock.acquire(-1)
 
 
 def remove_leftovers(folder: AnyPath, *, is_locked: bool = False) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
 import numpy as np
+from tqdm import tqdm
 
-from electra_tf import cli
 from electra_tf.comparison import statistics
 from electra_tf.comparison.plan import AVERAGE, UNTRAINED, Plan
 from electra_tf.comparison.store import Row, Store, describe
@@ -156,7 +156,7 @@ def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
         counts = (flops["matmul"] / max(1, steps), flops["matmul"], flops["original"])
         parameters = costs.parameters(system, len(plan.data.vocabulary))
         seconds = [run["train_seconds"] for run in own]
-        time = cli.duration(fmean(seconds)) if seconds else ""
+        time = tqdm.format_interval(round(fmean(seconds))) if seconds else ""
         cells = [*(f"{count:.3g}" for count in counts), f"{parameters:,}"]
         lines.append([name, f"{steps:,}", *cells, time, f"{len(own)}"])
     head = ["system", "steps", "FLOPs/step (matmul)", "FLOPs (matmul)"]

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf import cli, files
+from tqdm import tqdm
+
+from electra_tf import files
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
@@ -116,7 +118,7 @@ def describe(row: Row) -> str:
     what = row.get("probe") or "pretraining"
     if "failure" in row:
         return f"{about}: {what} FAILED: {row['failure']}"
-    took = cli.duration(row["seconds"])
+    took = tqdm.format_interval(round(row["seconds"]))
     if row["kind"] == "probe":
         # NaN is null in the file.
         score = math.nan if row["score"] is None else row["score"]

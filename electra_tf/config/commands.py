@@ -12,7 +12,7 @@ _PRETRAINED = "Folder of a pretraining run or of an import; or mini."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig(Group):
-    r"""Predicts with a fine-tuned model, without a server.
+    r"""Predicts texts or tables with a fine-tuned model, without a server.
 
     Examples:
       python -m electra_tf predict --model=runs/cola "The book was written by John."
@@ -169,7 +169,7 @@ PARTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalyzeConfig(Group):
-    r"""Analyzes a pretrained discriminator and writes a report with figures.
+    r"""Analyzes a discriminator: calibration, real errors, bias, layers, with figures.
 
     Examples:
       python -m electra_tf analyze --model=runs/small --output=report

@@ -124,7 +124,5 @@ def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
 
 def sha256(path: files.AnyPath) -> str:
     """Computes the hex SHA-256 of a file."""
-    if not is_remote(path):
-        return files.sha256(path)
     with open_bytes(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

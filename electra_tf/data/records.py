@@ -211,7 +211,7 @@ def _shard(path: files.AnyPath, part: Path, records: int, tokens: int) -> Shard:
         records=records,
         tokens=tokens,
         size=part.stat().st_size,
-        sha256=files.sha256(part),
+        sha256=paths.sha256(part),
     )
 
 

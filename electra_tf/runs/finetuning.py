@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
@@ -105,7 +106,7 @@ def run(
     except Stopped as signal:
         log(f"{signal}: {callbacks.SAVED_AND_STOPPED}")
         return None
-    log(f"the run took {cli.duration(time.monotonic() - began)}")
+    log(f"the run took {tqdm.format_interval(round(time.monotonic() - began))}")
     return report
 
 

@@ -96,31 +96,26 @@ class StepCallback(keras.callbacks.Callback):
         return step % self.every == 0
 
 
-class GracefulStop:
+class GracefulStop(contextlib.ExitStack):
     """Turns the first SIGTERM or SIGINT into a stop request.
 
     A second signal goes to the previous handlers, which the end of the block restores.
     Does nothing outside the main thread.
     """
 
-    def __init__(self):
-        self.requested: str | None = None
-        self._previous: dict[int, Any] = {}
+    requested: str | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._handle)
+                previous = signal.signal(number, self._handle)
+                self.callback(signal.signal, number, previous)
         return self
-
-    def __exit__(self, *error: object) -> None:
-        while self._previous:
-            signal.signal(*self._previous.popitem())
 
     def _handle(self, number: int, frame: types.FrameType | None) -> None:
         self.requested = signal.Signals(number).name
         # A second signal must be able to end a program that hangs.
-        self.__exit__()
+        self.close()
 
 
 class StepLogger(StepCallback):

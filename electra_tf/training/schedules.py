@@ -106,11 +106,9 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
         super().__init__()
         self.learning_rate = learning_rate
         self.warmup_proportion = warmup_proportion
-        # Variables, because traced train steps read them.
-        self._first, self._total, self._warmup = (
-            keras.Variable(0, dtype="int64", trainable=False, name=name)
-            for name in ("first_step", "total_steps", "warmup_steps")
-        )
+        # Variables, because traced train steps read them. The first step, all steps and
+        # those of the warm-up:
+        self._steps = keras.Variable([0, 0, 0], dtype="int64", trainable=False)
         rate = -1.0 if assigned is None else assigned
         self._assigned = keras.Variable(
             rate, dtype="float32", trainable=False, name="assigned"
@@ -123,12 +121,11 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
         return None if value < 0 else value
 
     def start(self, step: int, total_steps: int) -> None:
-        self._first.assign(step)
-        self._total.assign(total_steps)
-        self._warmup.assign(int(self.warmup_proportion * total_steps))
+        warmup_steps = int(self.warmup_proportion * total_steps)
+        self._steps.assign([step, total_steps, warmup_steps])
 
     def stop(self) -> None:
-        self._total.assign(0)
+        self._steps.assign([0, 0, 0])
 
     def assign(self, learning_rate: float) -> None:
         if not learning_rate >= 0:
@@ -136,10 +133,7 @@ class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule)
         self._assigned.assign(learning_rate)
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        first, total, warmup = (
-            tf.convert_to_tensor(variable.value)
-            for variable in (self._first, self._total, self._warmup)
-        )
+        first, total, warmup = tf.unstack(self._steps.value)
         done = tf.cast(step, tf.int64) - first
         left = tf.cast(tf.clip_by_value(total - done, 0, total), tf.float32)
         # In the order of ``WarmupPolynomialDecay``, with the same rounding.

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -82,35 +82,24 @@ def metric_cards(names: Iterable[str] = ()) -> list[MetricCard]:
     return [*_CARDS, *others]
 
 
-class Progress:
+class Progress(cli.Progress):
     """Console progress bar with the last window's metrics, those of ``cards``."""
 
-    def __init__(
-        self,
-        total: int,
-        *,
-        cards: Iterable[MetricCard],
-        first_step: int = 0,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ):
+    # Called by ``StepLogger``.
+    tick, finish = cli.Progress.update, cli.Progress.close
+
+    def __init__(self, total: int, *, cards: Iterable[MetricCard], first_step: int = 0):
+        super().__init__(total, done=first_step)
         self._cards = [card for card in cards if card.column]
-        self._bar = cli.Progress(total, done=first_step, stream=stream, clock=clock)
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
         if any(name.startswith(EVAL_PREFIX) for name in values):
             held_out = {n.removeprefix(EVAL_PREFIX): v for n, v in values.items()}
-            self._bar.say(f"step {step:,}: held out  {self._columns(held_out)}")
+            self.say(f"step {step:,}: held out  {self._columns(held_out)}")
             return
         speed = values.get("tokens_per_second")
         parts = [f"{speed:,.0f} tok/s"] if speed else []
-        self._bar.update(step, "  ".join([*parts, self._columns(values)]))
-
-    def tick(self, step: int) -> None:
-        self._bar.update(step)
-
-    def finish(self) -> None:
-        self._bar.close()
+        self.update(step, "  ".join([*parts, self._columns(values)]))
 
     def _columns(self, values: Mapping[str, float]) -> str:
         shown = (card for card in self._cards if card.name in values)
@@ -126,12 +115,10 @@ class MetricsLog:
 
     def __init__(self, path: str | os.PathLike, *, first_step: int = 0):
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
-            rows = files.read_json_lines(self.path)
-            rows = [row for row in rows if files.fits(row.get("step"), int)]
-            kept = (row for row in rows if row["step"] <= first_step)
-            files.write_json_lines(self.path, kept)
+        rows = files.read_json_lines(self.path)
+        rows = [row for row in rows if files.fits(row.get("step"), int)]
+        kept = (row for row in rows if row["step"] <= first_step)
+        files.write_json_lines(self.path, kept)
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
         files.append_json_line(

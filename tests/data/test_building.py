@@ -9,7 +9,7 @@ import pytest
 from electra_tf import files
 from electra_tf.config.pretraining import DataConfig, PretrainConfig, RunConfig
 from electra_tf.config.records import RecordsConfig
-from electra_tf.data import building, installed, records, units
+from electra_tf.data import building, installed, paths, records, units
 from electra_tf.data.building import prepare_vocabulary
 from electra_tf.data.records import MANIFEST, read_manifest, verify
 from electra_tf.data.tokenizer import WordPiece
@@ -34,7 +34,7 @@ def test_every_token_of_the_corpus_is_in_the_records(corpus, tmp_path):
     assert manifest.num_tokens == sum(map(len, train))
     (shard,) = manifest.eval
     assert (shard.records, shard.tokens) == (len(held_out), sum(map(len, held_out)))
-    assert shard.sha256 == files.sha256(folder / shard.name)
+    assert shard.sha256 == paths.sha256(folder / shard.name)
     assert manifest.corpus["documents"] == 400
     assert manifest.corpus["lines"] == 4800
     assert len(manifest.train) >= 4

@@ -1,6 +1,5 @@
 import csv
 import importlib.util
-import io
 import re
 from pathlib import Path
 
@@ -85,8 +84,7 @@ def test_a_run_trains_and_reports_it(text, drawn, tmp_path, monkeypatch):  # noq
         pretraining.run(config, print)
 
 
-def test_the_console_shows_metrics_without_a_card():
-    stream = io.StringIO()
-    progress = Progress(6, cards=metric_cards(["drawn_loss", "loss"]), stream=stream)
+def test_the_console_shows_metrics_without_a_card(capsys):
+    progress = Progress(6, cards=metric_cards(["drawn_loss", "loss"]))
     progress(3, {"drawn_loss": 0.25, "loss": 0.5})
-    assert "loss 0.500  drawn_loss 0.2500" in stream.getvalue()
+    assert "loss 0.500  drawn_loss 0.2500" in capsys.readouterr().err

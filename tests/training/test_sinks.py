@@ -17,42 +17,41 @@ class Terminal(io.StringIO):
         return True
 
 
-def make_progress(stream, total=100, **kwargs):
-    """Returns a progress and its clock, a list of one number."""
+@pytest.fixture
+def clock(monkeypatch):
+    """The time, a list of one number."""
     clock = [1000.0]
-    kwargs = {"cards": metric_cards(), "clock": lambda: clock[0], **kwargs}
-    return sinks.Progress(total, stream=stream, **kwargs), clock
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    return clock
 
 
-def test_plain_lines_are_rare_but_first_and_last_are_written():
-    stream = io.StringIO()
-    progress, clock = make_progress(stream)
+def test_plain_lines_are_rare_but_first_and_last_are_written(clock, capsys):
+    progress = sinks.Progress(100, cards=metric_cards())
     for step in range(10, 60, 10):
         progress(step, WINDOW)
         clock[0] += 3.0
     progress.finish()
-    steps = [line.split("/")[0] for line in stream.getvalue().splitlines()]
+    steps = [line.split("/")[0] for line in capsys.readouterr().err.splitlines()]
     assert steps == ["10", "50"]
     progress.finish()
 
 
-def test_time_left_leaves_out_the_first_execution():
-    stream = io.StringIO()
-    progress, clock = make_progress(stream, total=1000, first_step=500)
+def test_time_left_leaves_out_the_first_execution(clock, capsys):
+    progress = sinks.Progress(1000, cards=metric_cards(), first_step=500)
     clock[0] += 600.0  # Compiling.
     progress.tick(501)
     progress(501, {"loss": 1.0})
     clock[0] += 20.0
     progress(511, {"loss": 1.0})
-    first, second = stream.getvalue().splitlines()
+    first, second = capsys.readouterr().err.splitlines()
     assert "eta ?" in first
     assert "eta 16:18" in second  # 489 steps of 2 s.
 
 
-def test_terminal_gets_one_line_that_is_rewritten(monkeypatch):
+def test_terminal_gets_one_line_that_is_rewritten(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    stream = Terminal()
-    progress, clock = make_progress(stream)
+    monkeypatch.setattr("sys.stderr", stream := Terminal())
+    progress = sinks.Progress(100, cards=metric_cards())
     for step in range(1, 51):
         progress.tick(step)
         clock[0] += 0.0625
@@ -66,9 +65,9 @@ def test_terminal_gets_one_line_that_is_rewritten(monkeypatch):
     assert shown[-1].startswith(f"{'█' * 10:20} 50/100 50.0%")
 
 
-def test_held_out_results_stay_on_a_terminal():
-    stream = Terminal()
-    progress, _ = make_progress(stream)
+def test_held_out_results_stay_on_a_terminal(monkeypatch):
+    monkeypatch.setattr("sys.stderr", stream := Terminal())
+    progress = sinks.Progress(100, cards=metric_cards())
     progress(50, {"eval_loss": 9.5, "eval_discriminator_auc": 0.9})
     assert stream.getvalue() == "\r\x1b[Kstep 50: held out  loss 9.500  auc 0.900\n"
 
