@@ -15,7 +15,6 @@ from electra_tf.api.texts import (
     batch_count,
     checked_batch_size,
     column_of,
-    columns_of,
     elements,
     first_element,
     is_batched,
@@ -200,13 +199,6 @@ class TextInputs(SentenceEncoder):
             return x, y, tf.gather(weights, y) * (1.0 if own is None else own)
 
         return weigh
-
-    def _columns(self, texts: Any) -> Columns:
-        names, words = self.text_names, self.reads_words
-        if not is_batched(texts):
-            return columns_of(texts, names, words=words)
-        batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
-        return {name: [t for b in batches for t in b[name]] for name in names}
 
 
 def split(rows: Rows, share: float) -> tuple[Rows, Rows]:

@@ -33,7 +33,10 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
     words.
     """
     texts = named(texts)
-    is_single = len(names) == 1 and isinstance(texts, tuple) and _is_rows(texts, words)
+    kinds = str | bytes | (list | tuple | np.ndarray if words else str)
+    is_columns = isinstance(texts, tuple) and not (
+        len(names) == 1 and all(isinstance(each, kinds) for each in texts)
+    )
     if isinstance(texts, Mapping):
         if missing := [name for name in names if name not in texts]:
             raise UserError(
@@ -41,11 +44,9 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
                 f"missing; the columns are {', '.join(map(str, texts))}."
             )
         texts = [texts[name] for name in names]
-    elif is_single or not isinstance(texts, tuple):
+    elif not is_columns:
         rows = plain(texts, " and ".join(names))
-        if not rows:
-            texts = [[] for _ in names]
-        elif all(isinstance(row, Mapping) for row in rows):
+        if all(isinstance(row, Mapping) for row in rows):
             texts = [[row.get(name) for row in rows] for name in names]
         elif not words and all(isinstance(row, tuple | list) for row in rows):
             # Texts that a row lacks become None, which is refused below.
@@ -75,11 +76,6 @@ def named(table: Any) -> Any:
             if names and isinstance(names[0], str | int):
                 return {name: table[name] for name in names}
     return table
-
-
-def _is_rows(values: tuple, words: bool) -> bool:
-    kinds = str | bytes | (list | tuple | np.ndarray if words else str)
-    return all(isinstance(value, kinds) for value in values)
 
 
 def plain(values: Any, name: str) -> list[Any]:
@@ -209,6 +205,7 @@ class SentenceEncoder:
     encoder: TextEncoder
     tokenizer: WordPiece
     max_seq_length: int
+    text_names: tuple[str, ...] = ("text",)
     # Whether a text may be a list of words.
     reads_words = False
 
@@ -253,7 +250,11 @@ class SentenceEncoder:
         return Rows(inputs, {}, numbers, pad_id=vocabulary.pad_id)
 
     def _columns(self, texts: Any) -> Columns:
-        return columns_of(texts, ("text",))
+        names, words = self.text_names, self.reads_words
+        if not is_batched(texts):
+            return columns_of(texts, names, words=words)
+        batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
+        return {name: [t for b in batches for t in b[name]] for name in names}
 
     def _columns_to_encode(self, texts: Any) -> Columns:
         """Returns strings or pairs, which any model encodes, or the model's inputs."""
