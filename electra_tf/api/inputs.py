@@ -1,5 +1,6 @@
 """Preprocessing of texts, labels and weights into batches."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -168,12 +169,11 @@ class TextInputs(SentenceEncoder):
             length = min(-(-length // step) * step, self.max_seq_length)
         return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
 
-    def _labeled_batch(self, method: str, x: Any, y: Any, sample_weight: Any) -> tuple:
-        if y is None:
+    def _one_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, method: str = ""
+    ) -> tuple:
+        if method and y is None:
             raise UserError(f"{method} needs labels: give y.")
-        return self._one_batch(x, y, sample_weight)
-
-    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
         if isinstance(x, Mapping) and "input_ids" in x:
             return x, y, sample_weight
         rows = self._rows(x, y, sample_weight)
@@ -210,10 +210,14 @@ def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
     return rows.take(np.arange(first)), rows.take(np.arange(first, len(rows)))
 
 
-def own_error(error: tf.errors.OpError) -> Exception:
-    """Returns the error of a generator of batches inside TensorFlow's, if any."""
-    _, is_own, text = error.message.partition("UserError: ")
-    return UserError(text.partition("\n")[0]) if is_own else error
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Raises the error of a generator of batches in place of TensorFlow's around it."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        _, is_own, text = error.message.partition("UserError: ")
+        raise UserError(text.partition("\n")[0]) if is_own else error from None
 
 
 def check_labeled(dataset: tf.data.Dataset, method: str) -> None:

@@ -27,6 +27,7 @@ from electra_tf.tasks.base import Example, Rows
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence, split_words
 from electra_tf.tasks.squad import Question
+from electra_tf.tasks.tables import number_of
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -152,11 +153,7 @@ def _label_range(given: Any) -> tuple[float, float]:
 def _number(value: Any, row: int, low: float, high: float) -> float:
     if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
         (value,) = value
-    try:
-        # Python reads 1_0 as 10.
-        number = float("nan") if "_" in str(value) else float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
+    number = number_of(value)
     if not low <= number <= high:
         raise UserError(
             f"Row {row}: the label {value!r:.100} is not a number from {low:g} to "

@@ -95,6 +95,15 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
             )
 
 
+def number_of(value: Any) -> float:
+    """Returns a label as a number, or NaN."""
+    try:
+        # Python reads 1_0 as 10.
+        return math.nan if "_" in str(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSource:
     r"""Reads the splits of a user's task, one table each.
@@ -165,11 +174,7 @@ class TableSource:
             )
         if self.kind != "regression":
             return self._name(value, where)
-        try:
-            # Python reads 1_0 as 10.
-            number = math.nan if "_" in str(value) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
+        number = number_of(value)
         if not math.isfinite(number):
             raise UserError(
                 f"{where}: the label {value!r} is not a number; for names use "
