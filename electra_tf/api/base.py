@@ -104,6 +104,7 @@ class TextModel(TextInputs, TaskModel):
         self.strip_accents = strip_accents
         self.max_seq_length = max_seq_length
         self._task = saved.from_json(task)
+        self.text_names = tuple(self._task.text_names)
         if self._task.kind not in self.kinds:
             raise UserError(
                 f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "

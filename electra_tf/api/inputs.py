@@ -30,11 +30,6 @@ from electra_tf.tasks.batching import make_batch
 class TextInputs(SentenceEncoder):
     """Part of ``TextModel`` that makes batches of texts, labels and weights."""
 
-    @property
-    def text_names(self) -> tuple[str, ...]:
-        """Names of the model's text inputs."""
-        return tuple(self._task.text_names)
-
     def preprocessor(self, texts: Any) -> dict[str, tf.Tensor]:
         """Returns input_ids, input_mask and segment_ids, int32 [rows, tokens]."""
         columns = self._columns(texts).items()

@@ -160,17 +160,24 @@ def batch_count(source: Any) -> int | None:
 
 def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
     """Yields the batches of one epoch: texts, labels and sample weights, or None."""
-    batches = source
+    batches, is_py_dataset = source, isinstance(source, keras.utils.PyDataset)
     if isinstance(source, tf.data.Dataset):
         if any(leaf.shape.rank == 0 for leaf in tf.nest.flatten(source.element_spec)):
             raise UserError("The dataset has single texts: give dataset.batch(32).")
         batches = source.as_numpy_iterator()
-    elif isinstance(source, keras.utils.PyDataset):
-        batches = _items(source, shuffle)
+    elif is_py_dataset:
+        source.on_epoch_begin()
+        count = source.num_batches
+        numbers = itertools.count() if count is None else range(count)
+        if shuffle and count is not None:
+            numbers = random.sample(numbers, count)
+        batches = map(source.__getitem__, numbers)
     for batch in batches:
         # Keras would read a list as a tuple.
         element = batch if isinstance(batch, tuple) else (batch,)
         yield keras.utils.unpack_x_y_sample_weight(element)
+    if is_py_dataset:
+        source.on_epoch_end()
 
 
 def first_element(source: Any) -> tuple | None:
@@ -178,17 +185,6 @@ def first_element(source: Any) -> tuple | None:
     if isinstance(source, keras.utils.PyDataset):
         source = iter([] if source.num_batches == 0 else [source[0]])
     return next(elements(source), None)
-
-
-def _items(source: keras.utils.PyDataset, shuffle: bool) -> Iterator[Any]:
-    source.on_epoch_begin()
-    count = source.num_batches
-    numbers = itertools.count() if count is None else range(count)
-    if shuffle and count is not None:
-        numbers = random.sample(numbers, count)
-    for number in numbers:
-        yield source[number]
-    source.on_epoch_end()
 
 
 class Traced:
@@ -205,6 +201,7 @@ class SentenceEncoder:
     encoder: TextEncoder
     tokenizer: WordPiece
     max_seq_length: int
+    # Names of the model's text inputs.
     text_names: tuple[str, ...] = ("text",)
     # Whether a text may be a list of words.
     reads_words = False
@@ -273,8 +270,7 @@ class SentenceEncoder:
             if pooling == "mean":
                 vectors = [mean_over_tokens(state, inputs) for state in chosen]
             else:
-                vectors = [state[:, 0] for state in chosen]
-            vectors = [tf.cast(vector, tf.float32) for vector in vectors]
+                vectors = [tf.cast(state[:, 0], tf.float32) for state in chosen]
             return tf.add_n(vectors) / len(vectors)
 
         return Traced(infer)
