@@ -29,7 +29,7 @@ from absl import flags, logging
 
 from electra_tf import __version__
 from electra_tf.config import fields, startup
-from electra_tf.errors import UserError, did_you_mean
+from electra_tf.errors import UserError, did_you_mean, reason
 
 # Exit codes. STOPPED is EX_TEMPFAIL: schedulers run the job again. INTERRUPTED is the
 # shell's code after Ctrl-C.
@@ -163,20 +163,6 @@ def clear_errors() -> Iterator[None]:
         if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
             raise
         sys.exit(visible(f"error: {reason(error)}"))
-
-
-# Prefixes of location lines in TensorFlow errors.
-_GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", "[[")
-
-
-def reason(error: Exception) -> str:
-    """Returns the message of a TensorFlow error without graph locations."""
-    lines = [line.strip() for line in str(getattr(error, "message", error)).split("\n")]
-    lines = [line for line in lines if line and not line.startswith(_GRAPH)]
-    messages = [line for line in lines if not line.startswith(("Node:", "Original"))]
-    message = (messages or lines or [type(error).__name__])[0]
-    # Removes the function name before the message and the operation after it.
-    return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", message) or message
 
 
 def parse(config_class: type, arguments: Sequence[str]) -> Any:

@@ -19,9 +19,9 @@ from electra_tf import cli
 from electra_tf.config import fields, validation
 from electra_tf.config.commands import DoctorConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, some_of
 from electra_tf.folders.pretraining import PretrainingFolder, named
-from electra_tf.interop.convert import find_format, listed
+from electra_tf.interop.convert import find_format
 from electra_tf.interop.networks import Imported, Source, Tower
 from electra_tf.runs.report import HealthWarnings
 from electra_tf.training.sinks import EVAL_PREFIX
@@ -221,18 +221,18 @@ def weights(subject: Subject) -> Iterator[Finding]:
         initial = [part for part, is_fresh in fresh.items() if is_fresh]
         if bad:
             yield _problem(
-                f"{name}: values that are not finite in {listed(bad)}",
+                f"{name}: values that are not finite in {some_of(bad)}",
                 "Go back to an earlier checkpoint and lower the learning rate, or copy "
                 "the file again.",
             )
         if empty:
             yield _problem(
-                f"{name}: all zeros in {listed(empty)}", "Import or save them again."
+                f"{name}: all zeros in {some_of(empty)}", "Import or save them again."
             )
         if initial:
             what = "no part was trained" if len(initial) == len(fresh) else "untrained"
             yield _problem(
-                f"{name}: {what}: {listed(initial)} (biases 0, LayerNorm 1)",
+                f"{name}: {what}: {some_of(initial)} (biases 0, LayerNorm 1)",
                 "The weights were not loaded, or the part was added later. Use the "
                 "checkpoint with trained values.",
             )

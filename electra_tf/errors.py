@@ -1,8 +1,13 @@
 """The error that commands report in one line."""
 
+import contextlib
 import difflib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+# Prefixes of location lines in TensorFlow errors.
+_GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", "[[")
 
 
 class UserError(ValueError):
@@ -17,6 +22,38 @@ class UserError(ValueError):
             ...
         electra_tf.errors.UserError: ...
     """
+
+
+def reason(error: Exception) -> str:
+    """Returns the message of a TensorFlow error without graph locations."""
+    lines = [line.strip() for line in str(getattr(error, "message", error)).split("\n")]
+    lines = [line for line in lines if line and not line.startswith(_GRAPH)]
+    messages = [line for line in lines if not line.startswith(("Node:", "Original"))]
+    message = (messages or lines or [type(error).__name__])[0]
+    # Removes the function name before the message and the operation after it.
+    return re.sub(r"^(\{\{[^}]*\}\} ?)+| ?\[Op:\w+\].*$", "", message) or message
+
+
+@contextlib.contextmanager
+def explained(
+    where: str, kinds: type[Exception] | tuple[type[Exception], ...] = ValueError
+) -> Iterator[None]:
+    """Raises errors of the block as a ``UserError`` that begins with ``where``.
+
+    ``kinds`` are their classes: ``Exception`` for libraries that raise many types, of
+    which it shows the ``reason``.
+    """
+    try:
+        yield
+    except kinds as error:
+        message = reason(error) if kinds is Exception else error
+        raise UserError(f"{where}: {message}") from error
+
+
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """Lists the first names, and says how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.cli import Log
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.metrics import bootstrap
 from electra_tf.tasks.tables import read_text
@@ -204,10 +204,8 @@ def section(subject: Subject) -> Section:
             log=subject.log,
         )
         for scorer, values in scores.items():
-            try:
+            with explained(name, UserError):
                 row, by_kind = evaluate(marked, values, config.seed)
-            except UserError as error:
-                raise UserError(f"{name}: {error}") from error
             table.append({"data": name, "scorer": scorer} | row)
             if scorer == DISCRIMINATOR:
                 by_kind["group"] = by_kind["group"].replace(RIGHT, "right words")

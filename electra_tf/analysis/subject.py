@@ -16,7 +16,7 @@ from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.config.pretraining import DataConfig
-from electra_tf.data import paths, pipeline, records
+from electra_tf.data import paths, pipeline
 from electra_tf.data.corpora import open_corpus
 from electra_tf.data.prepared import PretrainingData, given_data
 from electra_tf.errors import UserError
@@ -92,7 +92,7 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     if data:
         counts = data.token_counts
     else:
-        counts = records.token_counts(rows, len(vocabulary))
+        counts = np.bincount(np.concatenate(rows), minlength=len(vocabulary))
         counts[[vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]] = 0
     return Text([row.astype(np.int32) for row in rows], counts, about)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from electra_tf.api.texts import is_missing, plain, text_of
 from electra_tf.errors import UserError, did_you_mean
+from electra_tf.tasks.tables import finite
 
 _NUMBERS = numbers.Real | np.bool_
 
@@ -45,14 +46,6 @@ def _name(value: Any) -> str:
     return str(value)
 
 
-def _is_number(name: str) -> bool:
-    # Words such as "nan" and "infinity" are names, not numbers.
-    try:
-        return math.isfinite(float(name))
-    except ValueError:
-        return False
-
-
 class LabelLookup:
     """Maps label values to indices.
 
@@ -63,7 +56,8 @@ class LabelLookup:
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
         self._indices = {name: index for index, name in enumerate(self.names)}
-        self._has_numbers = any(map(_is_number, self.names))
+        # Words such as "nan" and "infinity" are names, not numbers.
+        self._has_numbers = not all(math.isnan(finite(name)) for name in self.names)
 
     def index(self, value: Any, row: int) -> int:
         """Returns the index of a label; errors name the ``row``."""

@@ -23,7 +23,7 @@ from electra_tf.config import fields
 from electra_tf.config.commands import EvaluateConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import models
 from electra_tf.folders.finetuning import MODEL, FinetuningFolder
 from electra_tf.folders.pretraining import PretrainingFolder
@@ -117,10 +117,8 @@ def fine_tuned(folder: Path) -> TextModel:
     columns = {name: flags[name] for name in names if flags.get(name)}
     tokenizer, task = home.tokenizer(), {**about, "columns": columns}
     parts = network.encoder, network.head, task, tokenizer, about["max_seq_length"]
-    try:
+    with explained(str(folder / TASK), UserError):
         return model_class.of(*parts)
-    except UserError as error:
-        raise UserError(f"{folder / TASK}: {error}") from error
 
 
 def _pretrained(folder: Path) -> PretrainedModel:

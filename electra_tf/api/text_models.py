@@ -27,7 +27,7 @@ from electra_tf.tasks.base import Example, Rows
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.sentences import Sentence, split_words
 from electra_tf.tasks.squad import Question
-from electra_tf.tasks.tables import number_of
+from electra_tf.tasks.tables import finite
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -151,7 +151,7 @@ def _label_range(given: Any) -> tuple[float, float]:
 def _number(value: Any, row: int, low: float, high: float) -> float:
     if isinstance(value, list | tuple | np.ndarray) and len(value) == 1:
         (value,) = value
-    number = number_of(value)
+    number = finite(value)
     if not low <= number <= high:
         raise UserError(
             f"Row {row}: the label {value!r:.100} is not a number from {low:g} to "

@@ -242,9 +242,8 @@ class SentenceEncoder:
         return np.stack(Outputs(pool, batch_size)(self._packed(columns)))
 
     def _packed(self, columns: Columns) -> Rows:
-        texts, vocabulary = list(columns.values()), self.tokenizer.vocabulary
-        inputs, numbers = encode_texts(self.tokenizer, texts, self.max_seq_length)
-        return Rows(inputs, {}, numbers, pad_id=vocabulary.pad_id)
+        texts = list(zip(*columns.values(), strict=True))
+        return encode_texts(self.tokenizer, texts, self.max_seq_length)
 
     def _columns(self, texts: Any) -> Columns:
         names, words = self.text_names, self.reads_words

@@ -102,13 +102,18 @@ def run_jobs(
 def _start(job: Job, store: Store, workers: int) -> subprocess.Popen:
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
+    if workers > 1:
+        # Divides the cores between the processes, unless the user set the variables.
+        for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+            environment.setdefault(name, str(max(1, cores() // workers)))
     with open(folder / LOG, "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "electra_tf.comparison.worker"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env=_environment(workers),
+            env=environment,
             # Ctrl-C must reach this process only, which then stops the others.
             start_new_session=True,
         )
@@ -130,12 +135,3 @@ def _rest(job: Job, code: int, store: Store) -> list[Job]:
     store.add({**identity(parts[0]), "failure": failure})
     rest = [] if parts[0]["kind"] == "pretrain" else parts[1:]
     return [{**job, "parts": rest}] if rest else []
-
-
-def _environment(workers: int) -> dict[str, str]:
-    """Divides the cores between the processes, unless the user set the variables."""
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
-    if workers > 1:
-        for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
-            variables.setdefault(name, str(max(1, cores() // workers)))
-    return variables

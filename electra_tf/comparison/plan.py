@@ -17,7 +17,7 @@ from electra_tf.config.commands import CompareConfig, ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders.pretraining import settings_of
 from electra_tf.runs import warm_start
 from electra_tf.systems import build, costs
@@ -124,21 +124,17 @@ def _parsed(
                 f"--{flag}={name}: this name is taken or reserved; choose another."
             )
         words = _words(rest, config)
-        try:
+        with explained(f"--{flag}={name}", (flags.Error, OSError, ValueError)):
             found[name] = cli.parse(config_class, [*shared, *words])
-        except (flags.Error, OSError, ValueError) as error:
-            raise UserError(f"--{flag}={name}: {error}") from error
     return found
 
 
 def _words(text: str, config: CompareConfig) -> list[str]:
     root = config.data_root
     root = root if paths.is_remote(root) else str(Path(root))
-    try:
+    with explained(text.strip()):
         # Split first: the folder may have spaces or quotes.
         return [word.replace("{data}", root) for word in shlex.split(text)]
-    except ValueError as error:
-        raise UserError(f"{text.strip()}: {error}.") from error
 
 
 def budgeted(described: Systems, config: CompareConfig, vocab_size: int) -> Systems:
@@ -173,13 +169,9 @@ def _scaled(name: str, config: PretrainConfig, steps: int) -> PretrainConfig:
         if given[flag] is not None
     }
     flat = given | scaled | {"num_train_steps": steps}
-    try:
+    what = f"--system={name} does not fit into the {steps} steps of its budget"
+    with explained(what):
         return fields.from_flat(flat, PretrainConfig)
-    except ValueError as error:
-        raise UserError(
-            f"--system={name} does not fit into the {steps} steps of its budget: "
-            f"{error}"
-        ) from error
 
 
 @dataclasses.dataclass(frozen=True)

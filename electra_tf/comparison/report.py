@@ -103,14 +103,11 @@ class Scores:
 
 def _score(row: Row) -> float:
     """Returns the score of a probe; diverged seeds count as the baseline."""
-    if _is_finite(row["score"]):
-        return row["score"]
-    return fmean(x if _is_finite(x) else row["baseline"] for x in row["scores"])
-
-
-def _is_finite(score: float | None) -> bool:
     # NaN is null in the file.
-    return score is not None and math.isfinite(score)
+    mean, *scores = np.array([row["score"], *row.get("scores", ())], float)
+    if np.isfinite(mean):
+        return row["score"]
+    return fmean(x if np.isfinite(x) else row["baseline"] for x in scores)
 
 
 def _gain(row: Row) -> float | None:

@@ -25,9 +25,8 @@ from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
-from electra_tf.folders.pretraining import PretrainingFolder, settings_of
-from electra_tf.runs import finetuning, pretraining, scores, warm_start
-from electra_tf.systems import build
+from electra_tf.folders.pretraining import PretrainingFolder
+from electra_tf.runs import finetuning, pretraining, scores
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
 
 _WORK_FILES = ("checkpoints", "tensorboard")
@@ -67,14 +66,9 @@ def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
     config = fields.from_flat(part["config"], PretrainConfig)
     home = PretrainingFolder(Path(job["folder"]))
     if job["system"] == UNTRAINED:
-        data = build.pretraining_data(config, cli.note)
-        words = data.vocabulary
-        ids = build.special_ids(words)
-        model = build.compiled_phases(config, len(words), ids)[-1].model
-        warm_start.initialize(config, model, data, cli.note)
-        # With the casing of given records, which may differ from the flags.
-        home.describe(settings_of(part["config"], data), words)
-        home.save(model.artifacts())
+        ready = pretraining.prepare(config, cli.note)
+        with ready.lock:
+            home.save(ready.model.artifacts())
         return {"steps": 0, "flops": job["flops"], "train_seconds": 0.0, "held_out": {}}
     if pretraining.run(config, cli.note) == cli.STOPPED:
         return None

@@ -248,21 +248,6 @@ class ConvertConfig(Group):
         "Store 16-bit weights.", False, only_with="format=electra_tf|hugging_face"
     )
     overwrite: bool = field("Replace an earlier conversion.", False)
-    push_to_hub: str | None = field(
-        "owner/name: Hugging Face hub repository to upload the export to. The hub's "
-        "client authenticates (HF_TOKEN, hf auth login).",
-        only_with="format=hugging_face",
-    )
-    private: bool = field(
-        "Create a private repository; refuse a public one.",
-        False,
-        only_with="push_to_hub",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name = self.push_to_hub or "owner/name"
-        require(name.count("/") == 1, f"--push_to_hub={name}: give owner/name.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from electra_tf.config import fields
 from electra_tf.config.fields import Group, field, list_field, require, resumable_field
-from electra_tf.errors import UserError, did_you_mean
+from electra_tf.errors import UserError, did_you_mean, explained
 
 _tagging_field = functools.partial(field, only_with="task=chunking|ner|pos|tagging")
 _qa_field = functools.partial(field, only_with="task=squad1|squad2")
@@ -363,10 +363,8 @@ class FinetuneConfig:
         )
         for name, numbers, _ in map(parse_axis, self.search.search):
             for number in numbers:
-                try:
+                with explained("--search", UserError):
                     self.trying({name: number})
-                except UserError as error:
-                    raise UserError(f"--search: {error}") from error
 
     def trying(self, values: Mapping[str, Any]) -> FinetuneConfig:
         """Returns the config with these values and no search."""

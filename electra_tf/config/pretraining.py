@@ -9,7 +9,7 @@ from electra_tf.config import fields, validation
 from electra_tf.config.fields import MAX_SEED, Group, field, require, resumable_field
 from electra_tf.config.records import CorpusFlags
 from electra_tf.config.validation import GENERATORS, OBJECTIVES, SHARINGS, TRAININGS
-from electra_tf.errors import UserError
+from electra_tf.errors import explained
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -410,13 +410,11 @@ class PretrainConfig:
         # A frozen generator without sampling dropout has no dropout.
         if self.training.freeze_generator and not self.generator.sampling_dropout:
             changed |= {"dropout": 0.0, "attention_dropout": 0.0}
-        try:
+        with explained(
+            f"--generator_hidden_size={fraction:g} makes a generator of width "
+            f"{hidden_size} with {changed['num_heads']} heads"
+        ):
             return dataclasses.replace(encoder, **changed)
-        except ValueError as error:
-            raise UserError(
-                f"--generator_hidden_size={fraction:g} makes a generator of width "
-                f"{hidden_size} with {changed['num_heads']} heads: {error}"
-            ) from error
 
     @property
     def samples_apart(self) -> bool:

@@ -21,7 +21,7 @@ from electra_tf.cli import Log, note
 from electra_tf.config.fields import CASING
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import corpora, records, units
-from electra_tf.data.selection import KEPT, REASONS, characters, text_hash
+from electra_tf.data.selection import REASONS, characters, text_hash
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
 from electra_tf.errors import UserError
 
@@ -117,11 +117,10 @@ def build(
         unit_bytes = int(config.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
         sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
         planned = units.plan_units(sources, unit_bytes)
-        documents = itertools.chain.from_iterable(u.documents() for u in planned)
         if config.filters:
             units.run(units.READ, job, planned, log)
-            kept = units.judge_units(job, planned) == KEPT
-            documents = itertools.compress(documents, kept)
+            planned = units.judge_units(job, planned)
+        documents = itertools.chain.from_iterable(u.documents() for u in planned)
         held_out = units.hold_out(documents, config.eval_fraction)
         job = dataclasses.replace(job, held_out=held_out)
         units.run(units.BUILD, job, planned, log)
@@ -250,9 +249,7 @@ def _finish(
         held_out = [records.join_shards(path, folder / WORK, held_out)]
     counts = collections.Counter()
     for result in results:
-        for name in ("documents", "lines", "characters"):
-            counts[name] += result[name]
-        counts.update(unknown_tokens=result["unknown"], **result["dropped"])
+        counts.update(result["counts"])
     manifest = records.Manifest(
         settings=settings,
         vocabulary={

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from electra_tf import files
 from electra_tf.cli import Log, reason
 from electra_tf.data import installed, paths, tables
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 
 SUFFIXES = (".txt", ".md", ".rst")
 # Tables have a document per row.
@@ -333,11 +333,9 @@ def _tfds(spec: str) -> Generated:
         wanted = feature or (texts[0] if len(texts) == 1 else "text")
         if wanted not in texts:
             raise UserError(f"{spec}: the text features are {texts}, got {wanted!r}.")
-        try:
+        with explained(spec):
             # In file order: every run must give the same records.
             examples = builder.as_dataset(split=split or "train", shuffle_files=False)
-        except ValueError as error:
-            raise UserError(f"{spec}: {error}") from error
         for example in examples.as_numpy_iterator():
             text = _decoded(example[wanted], 0, f"{spec}, feature {wanted}")
             if document := _document(text):

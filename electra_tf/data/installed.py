@@ -11,6 +11,8 @@ import hashlib
 import importlib.metadata
 import inspect
 import itertools
+import math
+import operator
 import os
 import platform
 import re
@@ -71,17 +73,12 @@ def documents() -> Sequence[list[str]]:
         with pool() as executor:
             chunk = _MODULES_OF_A_PROCESS
             read = [*executor.map(_module_paragraphs, paths, chunksize=chunk)]
-    seen: set[str] = set()
-    modules = []
-    for texts in read:
-        paragraphs = []
+    first: dict[str, tuple[int, str]] = {}
+    for number, texts in enumerate(read):
         for text in texts:
-            if (key := text.casefold()) not in seen:
-                seen.add(key)
-                paragraphs.append(text)
-        if paragraphs:
-            modules.append(paragraphs)
-    return modules
+            first.setdefault(text.casefold(), (number, text))
+    modules = itertools.groupby(first.values(), operator.itemgetter(0))
+    return [[text for _, text in module] for _, module in modules]
 
 
 @functools.cache
@@ -152,34 +149,30 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
     that is not indented.
     """
     block: list[str] = []
-    skipped_above: int | None = None  # Text deeper than this indentation is skipped.
+    skipped_above = math.inf  # Text deeper than this indentation is skipped.
     fenced = False
     lines = [*docstring.expandtabs().splitlines(), "", ""]
     for line, following in itertools.pairwise(lines):
         if _FENCE.match(line):
             fenced = not fenced
-        indentation = len(line) - len(line.lstrip())
-        underlined = bool(line.strip() and _UNDERLINE.fullmatch(following.strip()))
-        heading = underlined or _HEADING.fullmatch(line.strip())
+        text, indentation = line.strip(), len(line) - len(line.lstrip())
+        section = _HEADING.fullmatch(text)
+        underlined = bool(text and _UNDERLINE.fullmatch(following.strip()))
+        heading = underlined or section
         starts_block = _BULLET.match(line) or _DIRECTIVE.match(line)
-        if fenced or heading or starts_block or not line.strip():
+        if fenced or heading or starts_block or not text:
             yield block
             block = []
-        if fenced or not line.strip():
+        if fenced or not text:
             continue
         if heading:
-            section = _HEADING.fullmatch(line.strip())
-            if not section or _PROSE_HEADING.fullmatch(line.strip()):
-                skipped_above = None
-            else:
+            skipped_above = math.inf
+            if section and not _PROSE_HEADING.fullmatch(text):
                 skipped_above = -1 if underlined else indentation
-            continue
-        hidden = skipped_above is not None and indentation > skipped_above
-        if not hidden and not _UNDERLINE.fullmatch(line.strip()):
-            skipped_above = None
+        elif indentation <= skipped_above and not _UNDERLINE.fullmatch(text):
             # Skip the body of a literal block (`text::`) or a directive.
-            if line.rstrip().endswith("::") or line.lstrip().startswith(".. "):
-                skipped_above = indentation
+            is_literal = text.endswith("::") or text.startswith(".. ")
+            skipped_above = indentation if is_literal else math.inf
             block.append(line)
 
 

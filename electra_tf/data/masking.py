@@ -5,7 +5,6 @@ sequence, P predicted positions per sequence, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -55,48 +54,39 @@ def uniform(noise: tf.Tensor) -> tf.Tensor:
     return tf.cast(high_bits, tf.float32) * 2.0**-24
 
 
-class Rows(NamedTuple):
-    """Inputs of the position selectors, which return [B, P] int32 positions."""
-
-    noise: tf.Tensor  # [B, S] int64, the only source of randomness.
-    candidates: tf.Tensor  # [B, S] bool, positions that may be masked.
-    counts: tf.Tensor  # [B] int32, positions to mask: at most P and the candidates.
-
-
-def select_tokens(rows: Rows, size: int) -> tf.Tensor:
-    """Draws exactly ``counts`` distinct candidate positions per row, uniformly.
-
-    Deviation: the original draws with replacement (``select_with_replacement``). Its
-    effective mask rate is 13.8 %, not 15 %, and colliding draws average token ids.
-    """
-    return tf.math.top_k(tf.where(rows.candidates, rows.noise, -1), k=size).indices
+def gumbel(noise: tf.Tensor) -> tf.Tensor:
+    """Converts noise to Gumbel variables, float64."""
+    # 52 bits, in (0, 1) without the ends: the top keys of 24 random bits would tie.
+    high_bits = tf.bitwise.right_shift(noise, tf.constant(11, tf.int64))
+    share = (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
+    return -tf.math.log(-tf.math.log(share))
 
 
 def select_whole_words(
-    rows: Rows, size: int, words: tf.Tensor
+    noise: tf.Tensor,
+    candidates: tf.Tensor,
+    counts: tf.Tensor,
+    size: int,
+    words: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws words in random order and takes all pieces of each word that fits.
 
     Skips words that would exceed the row's count. Four passes over the same order fill
-    the rest with shorter words. Also returns the mask of used slots, [B, P] bool.
+    the rest with shorter words. Takes noise, [B, S] int64, the only source of
+    randomness; candidates, [B, S] bool, that may be masked; counts to mask, [B] int32,
+    at most P and the candidates; and the word of each piece, [B, S] int32, numbered in
+    order. Returns positions, [B, P] int32, and the mask of used slots, [B, P] bool.
     """
-    noise, candidates, counts = rows
-    batch, length = tf.shape(noise)[0], noise.shape[1]
     # All pieces of a word share one noise value, so they stay adjacent in the order.
     keyed = tf.where(candidates, tf.gather(noise, words, batch_dims=1), noise.dtype.max)
     order = tf.argsort(keyed, axis=1, stable=True)
-    # Unique across rows: one segment sum counts the whole batch.
-    flat = words + tf.range(batch)[:, None] * length
-    ones = tf.cast(candidates, tf.int32)
-    pieces = tf.math.unsorted_segment_sum(ones, flat, batch * length)
-    sizes = tf.gather(tf.gather(pieces, flat), order, batch_dims=1)
-    usable = tf.gather(candidates, order, batch_dims=1)
+    ones, length = tf.cast(candidates, tf.int32), noise.shape[1]
+    pieces = tf.math.bincount(words, ones, length, length, axis=-1)
+    before = tf.cumsum(pieces, axis=1, exclusive=True)
     # 1-based index of each piece within its word.
-    flat = tf.gather(flat, order, batch_dims=1)
-    indices = tf.broadcast_to(tf.range(length), tf.shape(flat))
-    starts = tf.math.unsorted_segment_min(indices, flat, batch * length)
-    place = indices - tf.gather(starts, flat) + 1
-
+    place = tf.cumsum(ones, axis=1) - tf.gather(before, words, batch_dims=1)
+    of_words = (candidates, tf.gather(pieces, words, batch_dims=1), place)
+    usable, sizes, place = (tf.gather(each, order, batch_dims=1) for each in of_words)
     taken = tf.zeros_like(usable)
     # A pass stops at the first word that does not fit; the next one continues after it.
     for _ in range(4):
@@ -106,36 +96,23 @@ def select_whole_words(
         # Also counts the remaining pieces of the word: words are never split.
         blocked = eligible & (upto + sizes - place > left)
         taken |= eligible & (tf.cumsum(tf.cast(blocked, tf.int32), axis=1) == 0)
-    first = _true_first(taken)[:, :size]
+    first = tf.math.top_k(tf.cast(taken, tf.int32), k=size).indices
     return tuple(tf.gather(values, first, batch_dims=1) for values in (order, taken))
 
 
-def _true_first(flags: tf.Tensor) -> tf.Tensor:
-    """Returns the positions of True in each row in order, then those of False."""
-    return tf.argsort(tf.cast(~flags, tf.int32), axis=1, stable=True)
+def select_with_replacement(
+    noise: tf.Tensor, candidates: tf.Tensor, available: tf.Tensor
+) -> tf.Tensor:
+    """Draws positions independently, as the original does; positions can repeat.
 
-
-def select_with_replacement(rows: Rows, size: int) -> tf.Tensor:
-    """Draws positions independently, as the original does; positions can repeat."""
-    available = tf.reduce_sum(tf.cast(rows.candidates, tf.int32), axis=1, keepdims=True)
-    share = uniform(rows.noise[:, :size])
-    drawn = tf.cast(share * tf.cast(available, tf.float32), tf.int32)
-    drawn = tf.clip_by_value(drawn, 0, tf.maximum(available - 1, 0))
-    return tf.gather(_true_first(rows.candidates), drawn, batch_dims=1)
-
-
-def select_by_weight(rows: Rows, size: int, log_weights: tf.Tensor) -> tf.Tensor:
-    """Draws candidates without replacement, in proportion to their weights.
-
-    The ELECTRA paper's "strategic masking" (appendix on negative results, no formula).
-    Takes the top k of log(weight) plus Gumbel noise (Efraimidis and Spirakis, 2006).
+    Takes noise, [B, P], and the numbers of candidates, [B, 1]. Returns [B, P] int32.
     """
-    # 52 bits, in (0, 1) without the ends: the top keys of 24 random bits would tie.
-    high_bits = tf.bitwise.right_shift(rows.noise, tf.constant(11, tf.int64))
-    share = (tf.cast(high_bits, tf.float64) + 0.5) * 2.0**-52
-    gumbel = -tf.math.log(-tf.math.log(share))
-    keyed = tf.where(rows.candidates, log_weights + gumbel, tf.float64.min)
-    return tf.math.top_k(keyed, k=size).indices
+    drawn = tf.cast(uniform(noise) * tf.cast(available, tf.float32), tf.int32)
+    drawn = tf.clip_by_value(drawn, 0, tf.maximum(available - 1, 0))
+    # Equal values keep their order.
+    flags = tf.cast(candidates, tf.int32)
+    first = tf.math.top_k(flags, k=tf.shape(flags)[1]).indices
+    return tf.gather(first, drawn, batch_dims=1)
 
 
 SELECTORS = ("tokens", "whole_words", "rare_tokens", "with_replacement")
@@ -258,22 +235,29 @@ class Masking:
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
         counts = tf.minimum(tf.maximum(wanted, 1), tf.minimum(available, size))
         noise = row_noise(keys, _POSITIONS, self.max_seq_length)
-        rows = Rows(noise, candidates, counts)
         used = tf.range(size)[None, :] < counts[:, None]
-        if self._select == "tokens":
-            positions = select_tokens(rows, size)
-        elif self._select == "with_replacement":
-            positions = select_with_replacement(rows, size)
-        elif self._select == "rare_tokens":
-            log_weights = tf.gather(self._log_weights, input_ids)
-            positions = select_by_weight(rows, size, log_weights)
-        else:
+        if self._select == "with_replacement":
+            draws = noise[:, :size]
+            positions = select_with_replacement(draws, candidates, available[:, None])
+        elif self._select == "whole_words":
             # Index of each piece's word within its row.
             continues = tf.gather(self._continuation, input_ids) & (input_mask > 0)
             words = tf.cumsum(tf.cast(~continues, tf.int32), axis=1) - 1
             # A record can start inside a word: word 0, not -1.
             words = tf.maximum(words, 0)
-            positions, used = select_whole_words(rows, size, words)
+            positions, used = select_whole_words(noise, candidates, counts, size, words)
+        else:
+            # Draws distinct positions, uniformly. Deviation: the original draws with
+            # replacement. Its effective mask rate is 13.8 %, not 15 %, and colliding
+            # draws average token ids.
+            drawn = noise
+            if self._select == "rare_tokens":
+                # In proportion to the weights, as the top k of log(weight) plus Gumbel
+                # noise (Efraimidis and Spirakis, 2006). The ELECTRA paper's "strategic
+                # masking" (appendix on negative results, no formula).
+                drawn = tf.gather(self._log_weights, input_ids) + gumbel(noise)
+            drawn = tf.where(candidates, drawn, drawn.dtype.min)
+            positions = tf.math.top_k(drawn, k=size).indices
         # Unused slots point at position 0 ([CLS]) with weight 0 and are not scattered.
         # Nor are unchanged tokens, so a position drawn twice is masked if either draw
         # masks it.

@@ -5,20 +5,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
 
 
-def pool(
-    workers: int | None = None, start: Callable | None = None, *arguments: Any
-) -> concurrent.futures.ProcessPoolExecutor:
-    """Returns worker processes, one per core by default, which first call ``start``."""
+def pool(workers: int | None = None) -> concurrent.futures.ProcessPoolExecutor:
+    """Returns worker processes, one per core by default."""
     # A forked child of a process that has run TensorFlow hangs.
+    context = multiprocessing.get_context("spawn")
     return concurrent.futures.ProcessPoolExecutor(
-        workers or cores(),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_process,
-        initargs=(start, arguments),
+        workers or cores(), context, _start_process
     )
 
 
@@ -28,14 +22,12 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _start_process(start: Callable | None, arguments: Sequence[Any]) -> None:
+def _start_process() -> None:
     # The parent handles Ctrl-C. Workers must exit if the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     # A worker that imports TensorFlow must not allocate GPU memory.
     os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_NUM_INTRAOP_THREADS="1")
-    if start:
-        start(*arguments)
 
 
 def _exit_with_parent() -> None:

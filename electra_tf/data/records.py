@@ -17,7 +17,7 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.data import paths
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -106,12 +106,10 @@ def read_manifest(folder: files.AnyPath) -> Manifest:
     if (version := content["format_version"]) > FORMAT_VERSION:
         raise UserError(f"{path}: format {version} is newer than this library")
     files.check_shape(content, _SHAPE, f"{path} is damaged")
-    try:
+    with explained(f"{path} is damaged", TypeError):
         for split in ("train", "eval"):
             content[split] = tuple(Shard(**shard) for shard in content[split])
         return Manifest(**content)
-    except TypeError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
 
 
 def verify(folder: files.AnyPath) -> Manifest:
@@ -245,26 +243,17 @@ for _ in range(8):
 
 
 def _masked_crcs(records: Sequence[bytes]) -> np.ndarray:
-    """Computes the masked CRC-32C of each record, [N] uint32."""
-    data = np.frombuffer(b"".join(records), np.uint8)
+    """Computes the masked CRC-32C of records of at least 4 bytes, [N] uint32."""
     sizes = np.array([len(record) for record in records])
-    starts = np.cumsum(sizes) - sizes
-    # Longest first: records with at least n bytes are a prefix.
-    order = np.argsort(-sizes, kind="stable")
-    sizes, starts = sizes[order], starts[order]
-    crc = np.full(len(records), 0xFFFFFFFF, np.uint32)
-    for byte in range(sizes[0]):
-        on = slice(np.searchsorted(-sizes, -byte))
-        crc[on] = _CRC[(crc[on] ^ data[starts[on] + byte]) & 0xFF] ^ (crc[on] >> 8)
+    width = sizes.max()
+    # Zeros in front of a record keep a register of zero. The initial register of ones
+    # is the same as inverting the first four bytes.
+    padded = b"".join(record.rjust(width, b"\0") for record in records)
+    data = np.frombuffer(bytearray(padded), np.uint8).reshape(-1, width)
+    first = (width - sizes)[:, None] + np.arange(4)
+    data[np.arange(len(records))[:, None], first] ^= 0xFF
+    crc = np.zeros(len(records), np.uint32)
+    for column in np.ascontiguousarray(data.T):
+        crc = _CRC[(crc ^ column) & 0xFF] ^ crc >> 8
     crc ^= np.uint32(0xFFFFFFFF)
-    masked = np.empty(len(crc), "<u4")
-    masked[order] = (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
-    return masked
-
-
-def token_counts(batches: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
-    """Counts token ids of unpadded arrays: [vocab_size] int64."""
-    counts = np.zeros(vocab_size, np.int64)
-    for ids in batches:
-        counts += np.bincount(np.ravel(ids), minlength=vocab_size)
-    return counts
+    return ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)).astype("<u4")

@@ -8,7 +8,9 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import itertools
+import pickle
 import random
 import re
 import shlex
@@ -34,8 +36,7 @@ MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
 SPLITS = ("train", "eval")
 # Steps of a build: suffixes of the files that mark a unit as finished.
-READ, BUILD = "read.npz", "json"
-_VERDICTS = "verdicts.npy"
+READ, BUILD = "read.npz", "built.json"
 _HASHES = 1 << 64
 # Starting a process takes about as long as building this much text.
 _BYTES_WORTH_A_PROCESS = 4 << 20
@@ -44,10 +45,14 @@ _MOST_HELD_OUT = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Consecutive sources that become one shard; ``index`` seeds random choices."""
+    """Consecutive sources that become one shard; ``index`` seeds random choices.
+
+    ``verdicts`` are those of ``selection.judge``, one per document of the sources.
+    """
 
     index: int
     sources: tuple[Source, ...]
+    verdicts: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -55,7 +60,11 @@ class Unit:
         return sum(source.size for source in self.sources)
 
     def documents(self) -> Iterator[Document]:
-        return itertools.chain.from_iterable(s.documents() for s in self.sources)
+        """Yields the documents that no verdict drops."""
+        every = itertools.chain.from_iterable(s.documents() for s in self.sources)
+        if self.verdicts is None:
+            return every
+        return itertools.compress(every, self.verdicts == selection.KEPT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,8 +128,8 @@ def hold_out(documents: Iterable[Document], fraction: float) -> range:
     return range(min(fitting), min(fitting) + 1) if fitting else range(0)
 
 
-def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
-    """Deduplicates the read units; writes and returns the final verdicts."""
+def judge_units(job: Job, units: Sequence[Unit]) -> list[Unit]:
+    """Deduplicates the read units; returns them with their final verdicts."""
     read = []
     for unit in units:
         with np.load(job.file(unit, READ)) as arrays:
@@ -133,10 +142,8 @@ def judge_units(job: Job, units: Sequence[Unit]) -> np.ndarray:
     signatures = signatures.reshape(-1, selection.HASHES)
     final = selection.judge(job.settings, hashes, verdicts, signatures)
     ends = np.cumsum([len(arrays["verdicts"]) for arrays in read])
-    for unit, part in zip(units, np.split(final, ends[:-1]), strict=True):
-        with files.open_new(job.file(unit, _VERDICTS), "wb") as file:
-            np.save(file, part)
-    return final
+    parts = zip(units, np.split(final, ends[:-1]), strict=True)
+    return [dataclasses.replace(unit, verdicts=part) for unit, part in parts]
 
 
 class Worker:
@@ -181,19 +188,15 @@ class Worker:
             )
             for split in SPLITS
         }
-        counts = dict.fromkeys(("documents", "lines", "characters"), 0)
-        documents, dropped = unit.documents(), {}
-        if job.settings.filters:
-            verdicts = np.load(job.file(unit, _VERDICTS))
-            documents = itertools.compress(documents, verdicts == selection.KEPT)
-            reasons = (selection.REASONS[v] for v in verdicts if v != selection.KEPT)
-            dropped = collections.Counter(reasons)
-        for document in documents:
+        verdicts = () if unit.verdicts is None else unit.verdicts
+        counts = collections.Counter(
+            selection.REASONS[v] for v in verdicts if v != selection.KEPT
+        )
+        for document in unit.documents():
             split = "eval" if text_hash(document) in job.held_out else "train"
             rows[split] += builders[split].build([self._tokenizer.encode(document)])
-            counts["documents"] += 1
-            counts["lines"] += len(document)
-            counts["characters"] += characters(document) + len(document)
+            size = characters(document) + len(document)
+            counts.update(documents=1, lines=len(document), characters=size)
         shards: dict[str, Any] = dict.fromkeys(SPLITS)
         for split, examples in rows.items():
             job.rng(unit, f"shuffle {split}").shuffle(examples)
@@ -201,9 +204,8 @@ class Worker:
                 path = job.file(unit, f"{split}.tfrecord")
                 shards[split] = dataclasses.asdict(write_shard(path, examples))
         unk = job.vocabulary.unk_id
-        unknown = sum(int((row == unk).sum()) for row in rows["train"])
-        result = {**counts, **shards, "unknown": unknown, "dropped": dropped}
-        files.write_json(job.file(unit, BUILD), result)
+        counts["unknown_tokens"] = sum(int((row == unk).sum()) for row in rows["train"])
+        files.write_json(job.file(unit, BUILD), {"counts": counts, **shards})
         return counts["documents"]
 
 
@@ -223,8 +225,8 @@ def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
         progress.update(0, "")
         documents = 0
         # Closed on Ctrl-C, which cancels the units in the queue.
-        with contextlib.closing(_run_units(step, job, left, workers)) as finished:
-            for unit, count in finished:
+        with contextlib.closing(_run_units(step, job, left, workers)) as counts:
+            for unit, count in zip(left, counts, strict=True):
                 documents += count
                 progress.update(progress.done + unit.size, f"{documents:,} documents")
         progress.close()
@@ -232,37 +234,30 @@ def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
 
 def _run_units(
     step: str, job: Job, units: Sequence[Unit], workers: int
-) -> Iterator[tuple[Unit, int]]:
+) -> Iterator[int]:
+    """Yields the numbers of documents in the order of the units."""
     if workers == 1:
-        worker = Worker(job)
-        yield from ((unit, worker.run(step, unit)) for unit in units)
+        yield from map(functools.partial(Worker(job).run, step), units)
         return
-    with pool(workers, _start, job) as executor:
+    with pool(workers) as executor:
         try:
-            futures = {executor.submit(_run, step, unit): unit for unit in units}
-            for future in concurrent.futures.as_completed(futures):
-                yield futures[future], future.result()
+            # As bytes, which each process unpickles once.
+            run_unit = functools.partial(_run, pickle.dumps(job), step)
+            yield from executor.map(run_unit, units)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise OSError(
                 "a worker process died, perhaps for lack of memory. To resume, run the "
                 "same command on fewer cores (taskset)."
             ) from error
-        except BaseException:
-            # Otherwise the pool would build all queued units before it exits.
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
-_worker: Worker
+@functools.lru_cache(1)
+def _worker(job: bytes) -> Worker:
+    return Worker(pickle.loads(job))
 
 
-def _start(job: Job) -> None:
-    global _worker
-    _worker = Worker(job)
-
-
-def _run(step: str, unit: Unit) -> int:
-    return _worker.run(step, unit)
+def _run(job: bytes, step: str, unit: Unit) -> int:
+    return _worker(job).run(step, unit)
 
 
 def _run_beam(step: str, job: Job, units: Sequence[Unit]) -> None:

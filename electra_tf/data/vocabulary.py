@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from electra_tf import files
 from electra_tf.data import paths
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 
 _MIN_FREQUENCY = 2  # Of characters and of merged pairs.
 # The original's limit in characters; longer words become [UNK].
@@ -110,14 +110,12 @@ class Vocabulary:
             raise UserError(f"{path} is a folder: name a file, such as its vocab.txt")
         with paths.open_bytes(path) as file:
             content = file.read()
-        try:
+        with explained(str(path)):
             text = content.decode("utf-8-sig")
             lines = [line.rstrip(" \t\r") for line in text.split("\n")]
             while lines and not lines[-1]:
                 lines.pop()
             return cls(tuple(lines), **names)
-        except ValueError as error:
-            raise UserError(f"{path}: {error}") from error
 
     def save(self, path: files.AnyPath) -> None:
         """Writes one token per line, atomically."""

@@ -13,6 +13,7 @@ from electra_tf.cli import visible
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.errors import some_of
 from electra_tf.folders.settings import CONFIG
 
 if TYPE_CHECKING:
@@ -167,13 +168,12 @@ def without_model(facts: str) -> str:
 
 def _model(about: Mapping[str, Any]) -> list[str]:
     labels = about.get("labels") or ()
-    shown = ", ".join(map(_code, labels[:_MOST_LABELS]))
-    more = f" and {len(labels) - _MOST_LABELS} more" if labels[_MOST_LABELS:] else ""
+    shown = some_of([*map(_code, labels)], _MOST_LABELS)
     casing = _casing(about["lower_case"], about["strip_accents"])
     return [
         f"* task: {about['task']} ({about['kind']}); reads "
         f"{' and '.join(about['text_names'])}",
-        *([f"* {len(labels)} labels: {shown}{more}"] if labels else []),
+        *([f"* {len(labels)} labels: {shown}"] if labels else []),
         f"* text is {casing}; at most {about['max_seq_length']} tokens per row",
         *_facts(about, ("threshold", "label_range", "long_texts")),
     ]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from electra_tf.config.fields import CASING
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import models, settings
 from electra_tf.folders.pretraining import MODELS, RECIPE, PretrainingFolder
 from electra_tf.folders.settings import CONFIG, RESULTS, TASK
@@ -158,20 +158,16 @@ class FinetuningFolder:
 
     def about(self) -> dict[str, Any]:
         about = files.read_json(self.path / TASK, shape=_TASK)
-        self._undamaged(saved.from_json, about)
+        with explained(f"{self.path / TASK} is damaged"):
+            saved.from_json(about)
         return about
 
     def load(self) -> TaskModel:
         task = saved.from_json(self.about())
         model = models.load(self.path / MODEL, TaskModel)
-        self._undamaged(saved.check_head, task, model)
+        with explained(f"{self.path / TASK} is damaged"):
+            saved.check_head(task, model)
         return model
-
-    def _undamaged(self, check: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            check(*arguments)
-        except ValueError as error:
-            raise UserError(f"{self.path / TASK} is damaged: {error}") from error
 
     def vocabulary(self) -> Vocabulary:
         """Loads vocab.txt; raises ValueError if its hash differs from task.json's."""

@@ -15,8 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 from electra_tf import files
-from electra_tf.cli import reason
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained, reason
 from electra_tf.tasks.heads import TaskModel
 
 # Hugging Face weights; the first file that exists is read.
@@ -39,14 +38,11 @@ Model = TypeVar("Model", bound=keras.Model)
 
 def save(model: keras.Model, path: Path) -> None:
     """Writes a `.keras` or a float16 `.safetensors` file, atomically."""
-    try:
-        with files.replacing(path) as part:
-            if path.suffix == HALVES:
-                _save_halves(model, part)
-            else:
-                model.save(part)
-    except ValueError as error:
-        raise UserError(f"{path} cannot be written: {error}") from error
+    with explained(f"{path} cannot be written"), files.replacing(path) as part:
+        if path.suffix == HALVES:
+            _save_halves(model, part)
+        else:
+            model.save(part)
 
 
 @functools.cache

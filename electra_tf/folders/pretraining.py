@@ -25,7 +25,7 @@ from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import paths
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import models
 from electra_tf.folders.models import Model
 from electra_tf.folders.settings import CONFIG, TASK, check_same
@@ -296,10 +296,8 @@ def recommended(encoder: files.AnyPath, kind: str = "") -> dict[str, Any]:
     flags, hints = files.read_json(path, default={}), fields.hints(RecipeConfig)
     known = {name: hints[name] for name in flags.keys() & hints.keys()}
     files.check_shape(flags, known, str(path))
-    try:
+    with explained(str(path), UserError):
         fields.from_flat(flags, RecipeConfig)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
     omitted = _OMITTED.get(kind, ())
     return {name: value for name, value in flags.items() if name not in omitted}
 

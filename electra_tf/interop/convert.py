@@ -1,7 +1,6 @@
 """Converts pretrained weights between this and other libraries."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +11,7 @@ from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, some_of
 from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
 from electra_tf.interop.networks import Imported, Source
@@ -51,7 +50,7 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
     for note in model.notes:
         log(f"  {note}")
     if model.not_taken:
-        log(f"  not taken: {listed(model.not_taken)}")
+        log(f"  not taken: {some_of(model.not_taken)}")
     # Every format holds at least one encoder. HDF5 aborts on a full disk.
     weights = sum(array.size for array in model.main.encoder.values())
     with files.replacing(folder, size=(2 if model.float16 else 4) * weights) as part:
@@ -61,33 +60,6 @@ def main(options: ConvertConfig, log: Log = cli.say) -> None:
         log(f"  {note}")
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     log(f"{Path(options.to)} holds {written}")
-    if options.push_to_hub:
-        address = push(folder, options.push_to_hub, private=options.private)
-        log(f"uploaded to {address}")
-
-
-def push(folder: Path, name: str, *, private: bool) -> str:
-    """Uploads a folder to a model repository, which it may create; returns its URL."""
-    from huggingface_hub import HfApi
-
-    api = HfApi(library_name="electra_tf")
-    try:
-        made = api.create_repo(name, private=private, exist_ok=True)
-        # An existing repository keeps its visibility.
-        is_public = private and not api.model_info(name).private
-        if not is_public:
-            message = "Upload by electra_tf"
-            api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
-    except Exception as error:  # The client raises many types.
-        raise OSError(
-            f"--push_to_hub={name}: cannot upload {folder}, which is written: "
-            f"{cli.reason(error)} Run `hf auth login` and `hf upload`."
-        ) from error
-    if is_public:
-        raise UserError(
-            f"--private: {name} exists and is public: {folder} is not uploaded."
-        )
-    return str(made)
 
 
 def _check_finite(model: Imported) -> None:
@@ -185,7 +157,7 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     names = sorted(path.name for path in folder.iterdir())
     if names and not overwrite:
         raise UserError(
-            f"--to={folder} is not empty ({listed(names)}): pass --overwrite."
+            f"--to={folder} is not empty ({some_of(names)}): pass --overwrite."
         )
     inside = sorted(path for path in folder.rglob("*") if not path.is_dir())
     relative = (path.relative_to(folder).as_posix() for path in inside)
@@ -193,11 +165,5 @@ def _check_output(folder: Path, target: ModuleType, *, overwrite: bool) -> None:
     if foreign:
         raise UserError(
             f"--to={folder} holds files that are not of this format "
-            f"({listed(foreign)}): name another folder."
+            f"({some_of(foreign)}): name another folder."
         )
-
-
-def listed(names: Sequence[str]) -> str:
-    """Joins the first eight names; counts the others."""
-    rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + rest

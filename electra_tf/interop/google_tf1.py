@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from electra_tf import cli, files
+from electra_tf import files
 from electra_tf.data.vocabulary import Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders.models import HUGGING_FACE_FILES
 from electra_tf.interop.names import GOOGLE_TF1, HEAD_SCOPES, Tensors, scatter
 from electra_tf.interop.networks import Imported, Sizes, Source, Tower
@@ -76,14 +76,11 @@ def read(source: Source) -> Imported:
     prefix = newest(Path(source.path))
     folder = Path(prefix).parent
     files.check_checkpoint_path(prefix)
-    try:
+    with explained(f"{prefix} is not a whole checkpoint", Exception):
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(reader.get_variable_to_shape_map())
         state = list(filter(_NOT_WEIGHTS.fullmatch, names))
         arrays = {n: reader.get_tensor(n) for n in names if n not in state}
-    except Exception as error:  # The reader raises many types.
-        reason = cli.reason(error)
-        raise UserError(f"{prefix} is not a whole checkpoint: {reason}") from error
     tensors = Tensors(arrays, prefix)
     has_body = tensors.starting_with(GENERATOR)
     heads = {r: tensors.starting_with(f"{s}/") for r, s in HEAD_SCOPES.items()}

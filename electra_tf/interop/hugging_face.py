@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf import cli, files
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import cards
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
 from electra_tf.interop import task_heads, tokenizer_files
@@ -67,6 +67,7 @@ OUTPUT_MATRIX = "generator_lm_head.weight"
 
 # Downloaded besides the weights.
 _SMALL = ("*.json", "vocab.txt")
+# A hub repository, owner/name.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 _FRONT_MATTER = "---\nlibrary_name: transformers\ntags:\n- {tags}\n---\n\n"
@@ -209,11 +210,10 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
-        return load_file(path)
     # NumPy lacks some types.
-    except (SafetensorError, AttributeError) as error:
-        raise UserError(f"{path} is damaged, or quantized: {error}.") from error
+    kinds = (SafetensorError, AttributeError)
+    with explained(f"{path} is damaged, or quantized", kinds):
+        return load_file(path)
 
 
 def _pickled(path: Path) -> dict[str, np.ndarray]:
@@ -221,11 +221,9 @@ def _pickled(path: Path) -> dict[str, np.ndarray]:
         import torch
     except ImportError as error:
         raise UserError(f"{path} needs PyTorch: pip install torch.") from error
-    try:
+    with explained(f"{path} cannot be read", Exception):
         # Never unpickles code.
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # Unpickling raises many types.
-        raise UserError(f"{path} cannot be read: {cli.reason(error)}") from error
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         raise UserError(
             f"{path} holds more than the tensors of a model: call save_pretrained."

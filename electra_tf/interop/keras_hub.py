@@ -11,9 +11,9 @@ import h5py
 import keras
 import numpy as np
 
-from electra_tf import cli, files
+from electra_tf import files
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import models
 from electra_tf.interop.names import Row, Style
 from electra_tf.interop.networks import Imported, Sizes, Source, Tower
@@ -78,11 +78,12 @@ def read(source: Source) -> Imported:
     """Reads a backbone, without a head, as the tower to fine-tune."""
     source.reject("generator", "num_heads", "pair")
     path = Path(source.path)
-    try:
-        towers, tokenizer = {"discriminator": _tower(_load(path))}, _tokenizer_of(path)
-    except Exception as error:  # Keras raises many types.
-        reason = cli.reason(error)
-        raise UserError(f"{path} cannot be loaded by keras-hub: {reason}") from error
+    with explained(f"{path} cannot be loaded by keras-hub", Exception):
+        if path.is_dir():
+            _check_config(path)
+        # Downloads presets by name. Keras's global policy would round the weights.
+        backbone = _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
+        towers, tokenizer = {"discriminator": _tower(backbone)}, _tokenizer_of(path)
     return Imported(
         format=NAME,
         source=source.path,
@@ -147,14 +148,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
         GELU_NOTE,
         f"keras-hub has one dropout rate, here {sizes.dropout}, also of the attention.",
     )
-
-
-def _load(path: Path) -> keras.Model:
-    """Loads a backbone; keras-hub downloads presets by name."""
-    if path.is_dir():
-        _check_config(path)
-    # Keras's global policy would round the weights.
-    return _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
 
 
 def _tokenizer_of(path: Path) -> dict[str, Any]:

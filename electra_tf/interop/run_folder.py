@@ -54,14 +54,12 @@ def read(source: Source) -> Imported:
         return task_heads.read(source)
     source.reject("generator", "num_heads", "pair")
     folder = PretrainingFolder(named(source.path))
-    casing = folder.casing
     return Imported(
         format=NAME,
         source=source.path,
         **source.selected(_towers(folder, source)),
         vocabulary=folder.vocabulary(),
-        lower_case=casing.get("lower_case"),
-        strip_accents=casing.get("strip_accents"),
+        **folder.casing,
         trained_length=folder.trained_length,
         run=folder.settings,
         facts=without_model(facts_of(folder.path / CARD)),

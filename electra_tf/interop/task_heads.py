@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from electra_tf import files
+from electra_tf.config.fields import CASING
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders import models
 from electra_tf.folders.cards import task_facts
 from electra_tf.folders.finetuning import CARD, MODEL, FinetuningFolder
@@ -77,8 +78,7 @@ def read(source: Source) -> Imported:
         source=source.path,
         **source.selected({"discriminator": tower}),
         vocabulary=folder.vocabulary(),
-        lower_case=about["lower_case"],
-        strip_accents=about["strip_accents"],
+        **{name: about[name] for name in CASING},
         trained_length=folder.trained_length,
         task=task,
         facts=task_facts(folder, folder.path / CARD) if task else "",
@@ -114,10 +114,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
             f"{model.source}: max_seq_length is {length}, and the model has "
             f"{positions} positions."
         )
-    try:
+    with explained(model.source):
         task = _task(model.task, length)
-    except ValueError as error:
-        raise UserError(f"{model.source}: {error}") from error
     casing = {"lower_case": model.lower_case, "strip_accents": model.strip_accents}
     tokenizer = WordPiece(model.vocabulary, **casing)
     task_model = _task_model(model, task)

@@ -6,9 +6,9 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from electra_tf import cli, files
+from electra_tf import files
 from electra_tf.data.vocabulary import MAX_WORD_LENGTH, SPECIAL_TOKENS, Vocabulary
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.interop.networks import Imported
 
 OUTPUTS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
@@ -98,10 +98,8 @@ def _load(path: Path) -> tokenizers.Tokenizer | None:
     """Reads tokenizer.json, None if missing; ValueError if it is not WordPiece."""
     if not path.is_file():
         return None
-    try:
+    with explained(f"{path} is damaged", Exception):
         whole = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # The library raises no other type.
-        raise UserError(f"{path} is damaged: {cli.reason(error)}") from error
     kind = type(whole.model).__name__
     prefix = getattr(whole.model, "continuing_subword_prefix", None)
     if kind != "WordPiece" or prefix != "##":
@@ -151,10 +149,8 @@ def _vocabulary(
     if [ids[token] for token in tokens] != list(range(len(tokens))):
         most = len(tokens) - 1
         raise UserError(f"{path}: with its added tokens, ids are not 0 to {most}.")
-    try:
+    with explained(str(path)):
         return Vocabulary(tuple(special.get(token, token) for token in tokens))
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def write_tokenizer(folder: Path, model: Imported) -> None:

@@ -44,7 +44,7 @@ from electra_tf.serving import export
 from electra_tf.tasks.base import Scores, Task
 from electra_tf.tasks.batching import Outputs, TrainingOrder, bucket_lengths
 from electra_tf.tasks.heads import TaskModel, fresh_copy
-from electra_tf.tasks.metrics import rank
+from electra_tf.tasks.metrics import first_best
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
 from electra_tf.tasks.tables import HeldOut
 from electra_tf.training import callbacks
@@ -148,15 +148,10 @@ def searched(
     def attempt(number: int, values: Mapping[str, float]) -> tuple[float, str]:
         # The previous trial is in search.json; its checkpoints would fill the disk.
         files.remove(home.path / f"trial-{number - 1}")
-        place = home.path / f"trial-{number}"
-        if not (place / layout.TASK).exists():
-            # Version 0.3 left checkpoints alone.
-            files.remove(place)
-        flags = config.trying({**fixed, "output_dir": str(place), **values})
+        place = str(home.path / f"trial-{number}")
+        flags = config.trying({**fixed, "output_dir": place, **values})
         (result,) = prepare(flags, lambda line: None, split).train()
-        score = result["scores"]["search"][split.main_metric]
-        score = math.nan if result.get("diverged") else score
-        return score, result["failure"]
+        return _score(result, "search", split.main_metric), result["failure"]
 
     with files.owned(whole.folder.path):
         if not home.resumes(whole.described):
@@ -388,14 +383,9 @@ class FinetuningRun:
             self.log(f"{len(results)} of {len(self.seeds)} seeds are done")
 
         def best() -> int:
-            better = data.task.greater_is_better
-            ranks = [
-                -math.inf
-                if result.get("diverged")
-                else rank(result["scores"][split][metric], greater_is_better=better)
-                for result in results
-            ]
-            return results[ranks.index(max(ranks))]["seed"]
+            scores = [_score(result, split, metric) for result in results]
+            greater = data.task.greater_is_better
+            return results[first_best(scores, greater_is_better=greater)]["seed"]
 
         def weights(seed: int) -> CheckpointStore:
             variables = named_variables(self.scorer.model)
@@ -518,11 +508,16 @@ class FinetuningRun:
 
 
 def _has_diverged(model: keras.Model) -> bool:
-    """Returns True if a weight is not finite.
+    """Returns True if a weight is not finite."""
+    return not all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+def _score(result: Mapping[str, Any], split: str, metric: str) -> float:
+    """Returns a score of a seed, NaN if it diverged.
 
     Such a model ranks last: its constant answers can reach the score of the baseline.
     """
-    return not all(np.isfinite(weight).all() for weight in model.get_weights())
+    return math.nan if result.get("diverged") else result["scores"][split][metric]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -187,7 +187,7 @@ def cls(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
 
 def words(state: tf.Tensor, inputs: Tensors) -> tf.Tensor:
     """Returns the states of the first pieces of words."""
-    return tf.boolean_mask(state, inputs["is_word"] > 0)
+    return tf.boolean_mask(state, inputs["is_word"])
 
 
 def check(task: Task, flag: str) -> None:
@@ -269,12 +269,11 @@ def states_of(
     layers: slice,
 ) -> np.ndarray:
     """Returns pooled states of training rows, float32 [L, N, D], in their order."""
-    is_word, counts = None, np.ones(len(rows), np.int64)
+    counts = np.ones(len(rows), np.int64)
+    # First word pieces alone have weights in tagging rows.
     if isinstance(rows.weights, Ragged):
-        # The first word pieces of tagging rows.
-        first = (rows.weights.values > 0).astype(np.int32)
-        is_word = Ragged(first, rows.weights.splits)
-        counts = np.add.reduceat(is_word.values, is_word.splits[:-1])
+        is_word, starts = rows.weights.values > 0, rows.weights.splits[:-1]
+        counts = np.add.reduceat(is_word, starts, dtype=np.int64)
     # Numbers of the vectors of each row.
     places = np.split(np.arange(counts.sum()), np.cumsum(counts)[:-1])
     num_layers = len(range(encoder.num_layers + 1)[layers])
@@ -289,9 +288,9 @@ def states_of(
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
         length = int(rows.lengths[chosen].max())
-        inputs = dict(make_batch(rows, chosen, length)[0])
-        if is_word is not None:
-            inputs["is_word"] = is_word.pad(chosen, length)
+        inputs, _, weights = make_batch(rows, chosen, length)
+        if isinstance(rows.weights, Ragged):
+            inputs["is_word"] = weights > 0
         inputs = {name: tf.constant(value) for name, value in inputs.items()}
         target = np.concatenate([places[row] for row in chosen])
         pooled[:, target] = read(inputs).numpy()

@@ -137,9 +137,6 @@ def prepare(
     # Paths, logging, and host and time of an earlier process.
     paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
     may_differ = [*paths, "versions.*", "commit", "written"]
-    if "objective_class" not in folder.settings:
-        # A run of an older version.
-        may_differ.append("objective_class")
 
     # Checks without data come first: building the data can take hours.
     more = callbacks.named_callbacks(options.callback)

@@ -172,16 +172,14 @@ def score_pairs(config: ScoreConfig, log: Log) -> dict[str, Any]:
     return {"method": method, "by": config.by, **count(pairs, values)}
 
 
-def read_pairs(
-    patterns: Sequence[str], limit: int | None = None, *, flag: str = "data"
-) -> list[Pair]:
+def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     """Reads .jsonl files, or folders of them: at most ``limit`` pairs per file."""
     paths, pairs = [], []
     for place in map(Path, patterns):
         paths += sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
     for path in paths:
         if not path.is_file():
-            raise FileNotFoundError(f"No file {path}: correct --{flag}.")
+            raise FileNotFoundError(f"No file {path}: correct --data.")
         rows = json_rows(read_text(str(path)).split("\n"), str(path))
         for number, row in itertools.islice(rows, limit):
             sides = [row.get("sentence_good"), row.get("sentence_bad")]
@@ -195,8 +193,8 @@ def read_pairs(
             pairs.append(Pair(*sides, str(row.get("UID") or path.stem), field))
     if not pairs:
         raise UserError(
-            f"--{flag}={','.join(patterns)} has no pairs: name .jsonl files or a "
-            "folder of them."
+            f"--data={','.join(patterns)} has no pairs: name .jsonl files or a folder "
+            "of them."
         )
     return pairs
 

@@ -22,9 +22,9 @@ from optuna.distributions import (
 from electra_tf import cli, files
 from electra_tf.cli import Log
 from electra_tf.config.finetuning import parse_axis
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.folders.finetuning import SEARCHED
-from electra_tf.tasks.metrics import rank
+from electra_tf.tasks.metrics import first_best
 
 _AT_RANDOM = 6
 # A row of search.json. A score that is not finite is null.
@@ -122,9 +122,8 @@ class Search:
 
     def best(self, done: Sequence[Mapping[str, Any]]) -> int:
         """Returns the number of the first best trial; scores not finite rank last."""
-        better = self.greater_is_better
-        ranks = [rank(trial["score"], greater_is_better=better) for trial in done]
-        return ranks.index(max(ranks))
+        scores = [trial["score"] for trial in done]
+        return first_best(scores, greater_is_better=self.greater_is_better)
 
     def proposal(self, done: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
         """Returns the values of the next trial, or None if all were tried."""
@@ -175,8 +174,6 @@ class Search:
         for row in stored["trials"]:
             score = math.nan if row.get("score") is None else row["score"]
             trials.append({**row, "score": score})
-            try:
+            with explained(f"{path} is damaged"):
                 self._trial(row["values"], 0.0)
-            except ValueError as error:
-                raise UserError(f"{path} is damaged: {error}") from error
         return trials

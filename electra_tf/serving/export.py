@@ -178,6 +178,10 @@ class NumbersModule(tf.Module):
         self._variables = [variable.value for variable in model.variables]
         self._get_model = lambda: model
         self._task = task
+        # ``answer`` for any batch size and length.
+        self.function = tf.function(
+            self.answer, input_signature=[ENCODER_INPUTS], autograph=False
+        )
 
     def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns numeric predictions and outputs, by their names or as ``logits``."""
@@ -186,11 +190,6 @@ class NumbersModule(tf.Module):
         # Strings are label names, which are also in the run's labels.txt.
         answers = self._task.serving_id_outputs(outputs, inputs).items()
         return named | {name: x for name, x in answers if x.dtype != tf.string}
-
-    def function(self) -> tf.types.experimental.PolymorphicFunction:
-        """Returns ``answer`` as a ``tf.function`` for any batch size and length."""
-        specs = ENCODER_INPUTS
-        return tf.function(self.answer, input_signature=[specs], autograph=False)
 
     def difference(self, run: Run) -> float:
         """Computes the largest difference to the model on a random batch of ids."""
@@ -254,7 +253,7 @@ def export_litert(
         Interpreter = tf.lite.Interpreter
     module = NumbersModule(_in_float32(model, precision), task)
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [module.function().get_concrete_function()], module
+        [module.function.get_concrete_function()], module
     )
     if precision == "int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -301,7 +300,7 @@ def export_onnx(
     module = NumbersModule(_in_float32(model, precision), task)
     try:
         converted, _ = tf2onnx.convert.from_function(
-            module.function(), input_signature=[ENCODER_INPUTS], opset=_ONNX_OPSET
+            module.function, input_signature=[ENCODER_INPUTS], opset=_ONNX_OPSET
         )
         onnx_graph.fuse(converted)
         content = converted.SerializeToString()

@@ -16,7 +16,7 @@ import tensorflow as tf
 from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
 from electra_tf.data.tokenizer import string_tensor
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 
 if TYPE_CHECKING:
     from electra_tf.serving.export import ServingModule
@@ -99,11 +99,9 @@ def _loaded(path: Path) -> tuple[Any, tf.types.experimental.ConcreteFunction]:
             f"No SavedModel at {path}: give a SavedModel, or a finished fine-tuning "
             "run without --noexport_saved_model."
         )
-    try:
+    with explained(f"{folder} cannot be loaded", Exception):
         loaded = tf.saved_model.load(str(folder))
         serve = loaded.signatures["serving_default"]
-    except Exception as error:  # TensorFlow raises many types.
-        raise UserError(f"{folder} cannot be loaded: {cli.reason(error)}") from error
     specs = serve.structured_input_signature[1]
     if any(spec.dtype != tf.string for spec in specs.values()):
         raise UserError(

@@ -12,7 +12,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
 from electra_tf.errors import UserError
-from electra_tf.tasks.tables import Table, read_table, require_columns
+from electra_tf.tasks.tables import read_table, require_columns
 
 _KINDS = (".csv", ".tsv", ".jsonl")
 
@@ -26,28 +26,6 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
     if target and target.suffix not in _KINDS:
         raise UserError(f"--output={target} must end in {', '.join(_KINDS)}.")
     files.check_new(target, overwrite=config.overwrite)
-    table, answers = _answers(config, predictor)
-    rows = [row for _, row in table.rows]
-    kind = target.suffix if target else ".jsonl"
-    if kind != ".jsonl":
-        rows = [_flat(row, config.label_separator) for row in rows]
-        answers = [_flat(row, config.label_separator) for row in answers]
-    columns = {*table.columns, *(name for row in rows for name in row)}
-    predicted = [
-        row | {_unused(name, columns): value for name, value in answer.items()}
-        for row, answer in zip(rows, answers, strict=True)
-    ]
-    # JSON can hold lone surrogates, UTF-8 cannot.
-    text = _text(kind, predicted).encode("utf-8", "replace").decode("utf-8")
-    if target:
-        files.write_text(target, text)
-    else:
-        sys.stdout.write(cli.visible(text))
-
-
-def _answers(
-    config: PredictConfig, predictor: Any
-) -> tuple[Table, list[dict[str, Any]]]:
     table, names = read_table(config.input), predictor.text_names
     columns = config.text or names
     if len(columns) != len(names):
@@ -56,9 +34,10 @@ def _answers(
             f"reads {' and '.join(names)}: name {len(names)}."
         )
     require_columns(table, columns, "text")
+    rows = [row for _, row in table.rows]
     texts = [
         {name: row.get(column) for name, column in zip(names, columns, strict=True)}
-        for _, row in table.rows
+        for row in rows
     ]
     progress = cli.Progress(len(texts), unit="text")
     answers: list[dict[str, Any]] = []
@@ -66,7 +45,21 @@ def _answers(
         answers += predictor(texts[start : start + config.batch_size])
         progress.update(len(answers), "")
     progress.close()
-    return table, answers
+    kind = target.suffix if target else ".jsonl"
+    if kind != ".jsonl":
+        rows = [_flat(row, config.label_separator) for row in rows]
+        answers = [_flat(row, config.label_separator) for row in answers]
+    taken = {*table.columns, *(name for row in rows for name in row)}
+    predicted = [
+        row | {_unused(name, taken): value for name, value in answer.items()}
+        for row, answer in zip(rows, answers, strict=True)
+    ]
+    # JSON can hold lone surrogates, UTF-8 cannot.
+    text = _text(kind, predicted).encode("utf-8", "replace").decode("utf-8")
+    if target:
+        files.write_text(target, text)
+    else:
+        sys.stdout.write(cli.visible(text))
 
 
 def _unused(name: str, columns: Collection[str]) -> str:

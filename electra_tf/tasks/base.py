@@ -127,17 +127,14 @@ class Rows:
     def take(self, rows: np.ndarray) -> Rows:
         """Returns the selected rows, in the given order."""
 
-        def take(column: Column) -> Column:
+        def take(column: Column | None) -> Column | None:
+            if column is None:
+                return None
             return column.take(rows) if isinstance(column, Ragged) else column[rows]
 
-        return dataclasses.replace(
-            self,
-            inputs={name: take(column) for name, column in self.inputs.items()},
-            targets={name: take(column) for name, column in self.targets.items()},
-            example=self.example[rows],
-            weights=None if self.weights is None else take(self.weights),
-            notes={name: take(column) for name, column in self.notes.items()},
-        )
+        columns = self.inputs, self.targets, self.example, self.weights, self.notes
+        inputs, targets, *others, notes = tf.nest.map_structure(take, columns)
+        return Rows(inputs, targets, *others, self.pad_id, notes)
 
     @property
     def lengths(self) -> np.ndarray:

@@ -7,14 +7,13 @@ Letters: B batch, R rows, S sequence.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from electra_tf.data.tokenizer import WordPiece, string_tensor
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
-from electra_tf.tasks.base import Ragged
+from electra_tf.tasks.base import Column, Ragged, Rows
 from electra_tf.tasks.heads import Tensors
 
 # Ragged columns, [R, None], and the example of each row in its batch, int64 [R].
@@ -45,55 +44,59 @@ def pack(
     return tf_text.combine_segments(segments, vocabulary.cls_id, vocabulary.sep_id)
 
 
-def windows(pieces: tf.RaggedTensor, room: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Splits long texts into full, slightly overlapping windows of ``room`` tokens.
+def windows(
+    pieces: tf.RaggedTensor, room: tf.Tensor | int, stride: tf.Tensor | int | None
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Splits long texts into windows of at most ``room`` tokens, an int or int64 [B].
 
-    Returns the windows, ragged int32 [R, None], and the text of each, int64 [R].
+    Windows begin ``stride`` tokens apart, and the last one may be shorter. Without a
+    stride (None), the windows of a long text are full and overlap slightly.
+
+    Returns the windows as indices into ``pieces.values``, ragged int64 [R, None], and
+    the text of each, int64 [R].
     """
     lengths = pieces.row_lengths()
-    count = 1 - tf.math.floordiv(-tf.maximum(lengths - room, 0), room)
+    room += tf.zeros_like(lengths)
+    spare = tf.maximum(lengths - room, 0)
+    step = room if stride is None else stride + tf.zeros_like(lengths)
+    # Rounded up: the last window may be shorter.
+    count = 1 - tf.math.floordiv(-spare, step)
     text = tf.repeat(tf.range(pieces.nrows(tf.int64)), count)
     number = tf.ragged.range(count).values
-    spare = tf.gather(tf.maximum(lengths - room, 0), text)
-    begin = number * spare // tf.maximum(tf.gather(count, text) - 1, 1)
+    if stride is None:
+        others = tf.maximum(tf.gather(count, text) - 1, 1)
+        begin = number * tf.gather(spare, text) // others
+    else:
+        begin = number * tf.gather(step, text)
     first = tf.gather(pieces.row_starts(), text) + begin
-    size = tf.minimum(tf.gather(lengths, text), room)
-    return tf.gather(pieces.values, tf.ragged.range(first, first + size)), text
+    size = tf.minimum(tf.gather(room, text), tf.gather(lengths, text) - begin)
+    return tf.ragged.range(first, first + size), text
 
 
 LONG_TEXTS = ("cut", "windows")
 
 
-def _encode(
+def encode(
     tokenizer: WordPiece,
     texts: Sequence[tf.Tensor],
     max_seq_length: int,
-    long_texts: str,
+    long_texts: str = "cut",
 ) -> Columns:
+    """Encodes one or two string tensors [B]; pairs have one row.
+
+    Returns input_ids, segment_ids and example. Raises ValueError if the length is too
+    short.
+    """
     least = 1 + 2 * len(texts)
     if max_seq_length < least:
         raise UserError(f"max_seq_length is {max_seq_length}; set at least {least}.")
     segments = [tokenizer.tokenize(text) for text in texts]
     text = tf.range(segments[0].nrows(tf.int64))
     if long_texts == "windows" and len(segments) == 1:
-        segments[0], text = windows(segments[0], max_seq_length - 2)
+        place, text = windows(segments[0], max_seq_length - 2, None)
+        segments[0] = tf.gather(segments[0].values, place)
     ids, segment_ids = pack(segments, tokenizer.vocabulary, max_seq_length)
     return {"input_ids": ids, "segment_ids": segment_ids, "example": text}
-
-
-def encode_tensors(
-    tokenizer: WordPiece,
-    texts: Sequence[tf.Tensor],
-    max_seq_length: int,
-    long_texts: str = "cut",
-) -> Tensors:
-    """Returns input_ids, input_mask and segment_ids, int32 [R, S], and example.
-
-    ``texts`` are one or two string tensors [B]. ``example`` is the text of each row,
-    int64 [R]; pairs have one row.
-    """
-    columns = _encode(tokenizer, texts, max_seq_length, long_texts)
-    return padded(columns, input_ids=tokenizer.vocabulary.pad_id)
 
 
 def padded(columns: Columns, **values: int) -> Tensors:
@@ -112,37 +115,36 @@ def encode_texts(
     texts: Sequence[Sequence[str]],
     max_seq_length: int,
     long_texts: str = "cut",
-) -> tuple[dict[str, Ragged], np.ndarray]:
-    """Returns unpadded input_ids and segment_ids, and the text of each row, int64 [R].
+) -> Rows:
+    """Encodes the texts of examples, one or two each, to rows without targets."""
 
-    ``texts`` are one list, or two for pairs.
-    """
+    def columns(batch: Sequence[Sequence[str]]) -> Columns:
+        tensors = [string_tensor(column) for column in zip(*batch, strict=True)]
+        return encode(tokenizer, tensors, max_seq_length, long_texts)
 
-    def encode(batch: Sequence[tuple[str, ...]]) -> Columns:
-        columns = [string_tensor(column) for column in zip(*batch, strict=True)]
-        return _encode(tokenizer, columns, max_seq_length, long_texts)
-
-    rows = in_batches(encode, list(zip(*texts, strict=True)))
-    example = rows.pop("example")
-    return rows, example
+    return in_batches(columns, texts, tokenizer)
 
 
 def in_batches(
-    encode: Callable[[Sequence[Any]], Columns], examples: Sequence[Any]
-) -> dict[str, Any]:
-    """Encodes examples in batches; returns their columns as ``Ragged`` and arrays."""
+    encode: Callable[[Sequence[Any]], Columns],
+    examples: Sequence[Any],
+    tokenizer: WordPiece,
+) -> Rows:
+    """Encodes examples in batches to rows; columns that no encoder reads are notes."""
     if not examples:
         raise UserError("there are no examples")
     batches = []
     for start in range(0, len(examples), 1024):
         columns = encode(examples[start : start + 1024])
         batches.append({**columns, "example": columns["example"] + start})
-    return {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
+    names = batches[0].keys()
+    notes = {n: _array(tf.concat([batch[n] for batch in batches], 0)) for n in names}
+    inputs = {name: notes.pop(name) for name in ("input_ids", "segment_ids")}
+    example, pad_id = notes.pop("example"), tokenizer.vocabulary.pad_id
+    return Rows(inputs, {}, example, pad_id=pad_id, notes=notes)
 
 
-def _joined(parts: Sequence[tf.RaggedTensor | tf.Tensor]) -> Ragged | np.ndarray:
-    if not isinstance(parts[0], tf.RaggedTensor):
-        return np.concatenate(parts)
-    lengths = np.concatenate([part.row_lengths() for part in parts])
-    values = np.concatenate([part.values for part in parts])
-    return Ragged(values, np.cumsum([0, *lengths], dtype=np.int64))
+def _array(column: tf.RaggedTensor | tf.Tensor) -> Column:
+    if isinstance(column, tf.RaggedTensor):
+        return Ragged(column.values.numpy(), column.row_splits.numpy())
+    return column.numpy()

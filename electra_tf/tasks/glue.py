@@ -1,29 +1,29 @@
 """GLUE: nine tasks and the AX diagnostic, defined in ``ROWS``, and submissions."""
 
-import contextlib
 import dataclasses
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.errors import UserError
 from electra_tf.tasks.base import Example, write_tsv
-from electra_tf.tasks.tables import Table, read_text, require_columns
+from electra_tf.tasks.tables import Table, finite, read_text, require_columns
 from electra_tf.tasks.text import Classification, Regression, TextTask
 
 _NLI = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
 _ACCURACY_F1 = ("accuracy", "f1")
+_SUBMISSIONS = {"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueRow:
     """Definition of one task; ``texts`` and ``label`` are columns of its files.
 
-    ``folder`` is also the name of a submission's file, except for ``submissions``.
+    ``folder`` is also the name of a submission's file, except for ``_SUBMISSIONS``.
     ``labels`` are in the order of the outputs, None for regression. The first of
     ``scores`` selects the model. ``header`` names the columns of training and dev files
     without a header. ``tfds`` and ``tfds_texts`` are the names in TensorFlow Datasets,
@@ -41,7 +41,6 @@ class GlueRow:
     double_pairs: bool = False
     epochs: float = 3.0
     splits: tuple[str, ...] = ("train", "dev", "test")
-    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 ROWS: dict[str, GlueRow] = {
@@ -84,11 +83,6 @@ ROWS: dict[str, GlueRow] = {
             *("train", "dev_matched", "dev_mismatched"),
             *("test_matched", "test_mismatched", "ax"),
         ),
-        submissions={
-            "test_matched": "MNLI-m",
-            "test_mismatched": "MNLI-mm",
-            "ax": "AX",
-        },
     ),
     "qnli": GlueRow(folder="QNLI", texts=("question", "sentence"), labels=_NLI),
     "rte": GlueRow(folder="RTE", labels=_NLI, epochs=10.0),
@@ -173,9 +167,8 @@ def _read_files(name: str, data_dir: str, log: Log, split: str) -> list[Example]
 
 def _label(cell: str, labels: Sequence[str] | None, where: str) -> str | float:
     if labels is None:
-        with contextlib.suppress(ValueError):
-            if math.isfinite(number := float(cell)):
-                return number
+        if not math.isnan(number := finite(cell)):
+            return number
     elif cell in labels:
         return cell
     expected = "a number" if labels is None else ", ".join(labels)
@@ -230,6 +223,5 @@ def write_submission(
     name: str, predictions: Sequence[str], split: str, folder: str
 ) -> None:
     """Writes a test split for the benchmark's server, which takes a zip of files."""
-    row = ROWS[name]
-    path = os.path.join(folder, f"{row.submissions.get(split, row.folder)}.tsv")
+    path = os.path.join(folder, f"{_SUBMISSIONS.get(split, ROWS[name].folder)}.tsv")
     write_tsv({"index": range(len(predictions)), "prediction": predictions}, path)

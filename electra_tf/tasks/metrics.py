@@ -17,11 +17,10 @@ RESAMPLES = 300
 _INTERVAL = (2.5, 97.5)
 
 
-def rank(score: float, *, greater_is_better: bool = True) -> float:
-    """Returns a sort key: larger is better, and NaN or infinity is worst."""
-    if not math.isfinite(score):
-        return -math.inf
-    return score if greater_is_better else -score
+def first_best(scores: Sequence[float], *, greater_is_better: bool) -> int:
+    """Returns the index of the first best score; NaN and infinity are worst."""
+    values = np.array(scores) if greater_is_better else -np.array(scores)
+    return int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
 
 
 def wilson(share: float, count: float) -> tuple[float, float]:
@@ -82,22 +81,17 @@ def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float
     """Precision, recall, F1 and support of each column of boolean arrays [N, C]."""
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
     counts = [each.sum(0) for each in (labels & predictions, labels, predictions)]
-    rows = []
-    for row in np.transpose(counts):
-        scores = precision_recall_f1(row) | {"support": int(row[1])}
-        # The order of results.json.
-        names = ("precision", "recall", "f1", "support")
-        rows.append({name: scores[name] for name in names})
-    return rows
+    return [precision_recall_f1(row) for row in np.transpose(counts)]
 
 
 def precision_recall_f1(counts: np.ndarray) -> dict[str, float]:
-    """Precision, recall and F1 from right, labeled and predicted counts, [3]."""
+    """Precision, recall, F1, support from right, labeled and predicted counts, [3]."""
     right, labeled, predicted = counts.tolist()
     return {
-        "f1": 2 * right / max(labeled + predicted, 1),
         "precision": right / max(predicted, 1),
         "recall": right / max(labeled, 1),
+        "f1": 2 * right / max(labeled + predicted, 1),
+        "support": labeled,
     }
 
 

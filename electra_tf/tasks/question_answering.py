@@ -22,8 +22,8 @@ from electra_tf.errors import UserError
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics, squad
-from electra_tf.tasks.base import Ragged, Rows, Scores, Task
-from electra_tf.tasks.encoding import Columns, in_batches, padded
+from electra_tf.tasks.base import Rows, Scores, Task
+from electra_tf.tasks.encoding import Columns, in_batches, padded, windows
 from electra_tf.tasks.heads import Tensors
 from electra_tf.tasks.span_head import (
     AnswerabilityLoss,
@@ -125,21 +125,18 @@ class QuestionAnswering(Task):
             contexts = string_tensor(each.context for each in batch)
             return self.windows(tokenizer, max_seq_length, questions, contexts)
 
-        windows = in_batches(encode, examples)
-        example, pad_id = windows["example"], tokenizer.vocabulary.pad_id
-        inputs = {name: windows[name] for name in ("input_ids", "segment_ids")}
+        rows = in_batches(encode, examples, tokenizer)
         if not training:
-            notes = {name: windows[name] for name in _NOTES}
-            return Rows(inputs, {}, example, pad_id=pad_id, notes=notes)
+            return rows
         answers = [e.answers[0] if e.answers else None for e in examples]
-        start, end, usable = answer_positions(answers, windows)
-        inputs["start_positions"] = start
+        start, end, usable = answer_positions(answers, rows)
+        inputs = {**rows.inputs, "start_positions": start}
         targets = {"start_logits": start, "end_logits": end}
         if self.answerability:
             impossible = np.array([not each.answers for each in examples], np.float32)
-            targets["null_logits"] = impossible[example]
-        rows = Rows(inputs, targets, example, pad_id=pad_id)
-        return rows.take(np.flatnonzero(usable[example]))
+            targets["null_logits"] = impossible[rows.example]
+        rows = Rows(inputs, targets, rows.example, pad_id=rows.pad_id)
+        return rows.take(np.flatnonzero(usable[rows.example]))
 
     def head(self, encoder: TextEncoder) -> SpanHead:
         return _HEADS[self.span_head](
@@ -281,16 +278,7 @@ class QuestionAnswering(Task):
         pieces, char_start, char_end = tokenizer.tokenize_with_offsets(contexts)
         room = max_seq_length - 3 - question.row_lengths()  # [N]
         stride = tf.minimum(tf.cast(self.doc_stride, tf.int64), room)
-        length = pieces.row_lengths()  # [N]
-        # Rounded up: the last window may be shorter.
-        count = 1 - tf.math.floordiv(-tf.maximum(length - room, 0), stride)
-
-        example = tf.repeat(tf.range(tf.size(count, tf.int64)), count)  # [R]
-        begin = tf.ragged.range(count).values * tf.gather(stride, example)
-        size = tf.minimum(tf.gather(room, example), tf.gather(length, example) - begin)
-        first = tf.gather(pieces.row_starts(), example) + begin
-        place = tf.ragged.range(first, first + size)  # [R, None], in pieces.values
-
+        place, example = windows(pieces, room, stride)
         head, body = tf.gather(question, example), tf.gather(pieces.values, place)
         special = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
         input_ids, segment_ids = tf_text.combine_segments([head, body], *special)
@@ -313,8 +301,7 @@ class QuestionAnswering(Task):
 
 
 def answer_positions(
-    answers: Sequence[tuple[str, int] | None],
-    windows: Mapping[str, Ragged | np.ndarray],
+    answers: Sequence[tuple[str, int] | None], windows: Rows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Locates answers, (text, first character) or None, in windows.
 
@@ -323,21 +310,20 @@ def answer_positions(
     """
     begin = np.array([answer[1] if answer else -1 for answer in answers])
     size = np.array([len(answer[0]) if answer else 0 for answer in answers])
-    lengths = windows["input_ids"].lengths
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    owner = windows["example"][rows]
-    char_start = windows["char_start"].values
+    rows = np.repeat(np.arange(len(windows)), windows.lengths)
+    owner = windows.example[rows]
+    char_start = windows.notes["char_start"].values
     inside = (
         (char_start >= 0)
         & (char_start < (begin + size)[owner])
-        & (windows["char_end"].values > begin[owner])
+        & (windows.notes["char_end"].values > begin[owner])
     )
     first = np.full(len(answers), np.iinfo(np.int64).max)
     last = np.full(len(answers), -1)
     np.minimum.at(first, owner[inside], char_start[inside])
     np.maximum.at(last, owner[inside], char_start[inside])
-    place = np.arange(len(rows)) - windows["input_ids"].splits[rows]
-    positions = np.zeros([2, len(lengths)], np.int32)
+    place = np.arange(len(rows)) - windows.inputs["input_ids"].splits[rows]
+    positions = np.zeros([2, len(windows)], np.int32)
     # A character may have several word pieces: takes the first or the last of them.
     for target, ends, step in zip(positions, (first, last), (-1, 1), strict=True):
         hit = np.flatnonzero((char_start >= 0) & (char_start == ends[owner]))[::step]

@@ -95,13 +95,14 @@ def require_columns(table: Table, names: Sequence[str], flag: str) -> None:
             )
 
 
-def number_of(value: Any) -> float:
-    """Returns a label as a number, or NaN."""
+def finite(value: Any) -> float:
+    """Returns a label as a number, NaN if it is not a finite one."""
     try:
         # Python reads 1_0 as 10.
-        return math.nan if "_" in str(value) else float(value)
+        number = math.nan if "_" in str(value) else float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,8 +175,8 @@ class TableSource:
             )
         if self.kind != "regression":
             return self._name(value, where)
-        number = number_of(value)
-        if not math.isfinite(number):
+        number = finite(value)
+        if math.isnan(number):
             raise UserError(
                 f"{where}: the label {value!r} is not a number; for names use "
                 "--task=classification."

@@ -27,7 +27,7 @@ from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task
-from electra_tf.tasks.encoding import Columns, in_batches, padded
+from electra_tf.tasks.encoding import Columns, in_batches, padded, windows
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.sentences import Sentence, is_span_tag, spans, tag_counts
 
@@ -113,9 +113,9 @@ class Tagging(Task):
 
     def _check(self, examples: Sentences) -> None:
         """Raises ValueError if spans are scored and a tag is not a span tag."""
-        for example in examples if self._spans else ():
+        for example in examples:
             for tag in example.tags or ():
-                if not is_span_tag(tag):
+                if self.main_metric == "f1" and not is_span_tag(tag):
                     raise UserError(
                         f"Sentence {example.id} has the tag {tag!r} in place of O, "
                         "B-X, I-X, E-X or S-X: correct it, or use --task=pos."
@@ -124,10 +124,6 @@ class Tagging(Task):
     @property
     def num_outputs(self) -> int:
         return len(self.labels)
-
-    @property
-    def _spans(self) -> bool:
-        return self.main_metric == "f1"
 
     def featurize(
         self,
@@ -201,9 +197,10 @@ class Tagging(Task):
 
         def scores(rows: np.ndarray) -> Scores:
             sums = counts[rows].sum(0)
-            shares = metrics.precision_recall_f1(sums[2:]) if self._spans else {}
+            shares = metrics.precision_recall_f1(sums[2:])
             shares["accuracy"] = float(sums[0] / max(sums[1], 1))
-            return {name: 100 * share for name, share in shares.items()}
+            of_spans = ("f1", "precision", "recall") if self.main_metric == "f1" else ()
+            return {name: 100 * shares[name] for name in (*of_spans, "accuracy")}
 
         return scores
 
@@ -223,7 +220,7 @@ class Tagging(Task):
         """Returns scores per span type or tag, and the calibration error of words."""
 
         def items(tags: Sequence[str]) -> set[tuple]:
-            if self._spans:
+            if self.main_metric == "f1":
                 return {(kind or "span", *ends) for kind, *ends in spans(tags)}
             return {(tag, place) for place, tag in enumerate(tags)}
 
@@ -237,10 +234,7 @@ class Tagging(Task):
             right += map(operator.eq, example.tags, answer.tags)
         probabilities = np.concatenate([answer.probabilities for answer in answers])
         error = metrics.calibration_error(right, probabilities)
-        classes = {
-            kind: metrics.precision_recall_f1(row) | {"support": int(row[1])}
-            for kind, row in sorted(counts.items())
-        }
+        classes = {n: metrics.precision_recall_f1(x) for n, x in sorted(counts.items())}
         return {"classes": classes, "calibration_error": error}
 
     def failure(self, answers: Any, scores: Scores, baseline: Scores) -> str:
@@ -261,37 +255,39 @@ class Tagging(Task):
         """Tokenizes ``text`` [B], in which white space separates the words.
 
         Adds words (string [B, W], padded with "") and num_words, int32 [B], to the
-        inputs of the encoder. word_row and word_position locate the first word piece of
-        each word, int64 [B, W]; the position of a word without word pieces is 0.
+        padded ``word_columns``.
         """
         words = tf.strings.split(texts["text"])  # [B, W], ragged
-        input_ids, row, position, _ = _pack(tokenizer, words, max_seq_length)
-        columns = {"input_ids": input_ids, "segment_ids": tf.zeros_like(input_ids)}
+        columns = word_columns(tokenizer, words, max_seq_length)
         return {
-            **padded(columns, input_ids=tokenizer.vocabulary.pad_id),
+            **padded(columns, input_ids=tokenizer.vocabulary.pad_id, word=-1),
             "words": words.to_tensor(""),
             "num_words": tf.cast(words.row_lengths(), tf.int32),
-            "word_row": row.to_tensor(0),
-            "word_position": position.to_tensor(0),
         }
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Returns padded words, tags and probabilities [B, W], and num_words [B]."""
-        place = tf.stack([inputs["word_row"], inputs["word_position"]], axis=-1)
+        words, num_words = inputs["words"], inputs["num_words"]
+        place = tf.where(inputs["word"] >= 0)  # Row and position of N words.
+        sentence = tf.gather(inputs["example"], place[:, 0])
+        word = tf.cast(tf.gather_nd(inputs["word"], place), tf.int64)
+        target = tf.stack([sentence, word], axis=1)
         answers = self.serving_id_outputs(tf.gather_nd(outputs, place), inputs)
-        # Words without word pieces have position 0, the position of [CLS].
-        read = inputs["word_position"] > 0
-        tags = tf.where(read, answers["tags"], self.fallback)
-        real = tf.sequence_mask(inputs["num_words"], tf.shape(tags)[1])
+        # Words without word pieces keep the fallback and probability 0.
+        real = tf.sequence_mask(num_words, tf.shape(words)[1])
+        tags = tf.where(real, self.fallback, "")
+        zeros = tf.zeros_like(words, tf.float32)
         return {
-            "words": inputs["words"],
-            "num_words": inputs["num_words"],
-            "tags": tf.where(real, tags, ""),
-            "probabilities": tf.where(read, answers["probabilities"], 0.0),
+            "words": words,
+            "num_words": num_words,
+            "tags": tf.tensor_scatter_nd_update(tags, target, answers["tags"]),
+            "probabilities": tf.tensor_scatter_nd_update(
+                zeros, target, answers["probabilities"]
+            ),
         }
 
     def serving_id_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
-        """Returns tags and probabilities, [B, S], of logits [B, S, C]."""
+        """Returns tags and probabilities, [...], of logits [..., C]."""
         probabilities = tf.nn.softmax(outputs)
         return {
             "tags": tf.gather(tf.constant(self.labels), tf.argmax(probabilities, -1)),
@@ -302,59 +298,43 @@ class Tagging(Task):
 def word_rows(
     sentences: Sequence[Sequence[str]], tokenizer: WordPiece, max_seq_length: int
 ) -> Rows:
-    """Packs words into rows: [CLS] word pieces [SEP].
-
-    The note ``word`` is the index of the word in its sentence at first word pieces,
-    else -1, int32.
-    """
+    """Packs words into rows with the note ``word`` of ``word_columns``."""
 
     def encode(batch: Sequence[Sequence[str]]) -> Columns:
         words = tf.RaggedTensor.from_row_lengths(
             string_tensor(itertools.chain(*batch)), list(map(len, batch))
         )
-        input_ids, row, position, num_rows = _pack(tokenizer, words, max_seq_length)
-        at = position.values > 0  # [words of the batch]
-        places = tf.gather(input_ids.row_starts(), row.values) + position.values
-        number = tf.ragged.range(words.row_lengths()).values
-        word = np.full(input_ids.values.shape, -1, np.int32)
-        word[places[at].numpy()] = number[at].numpy()
-        return {
-            "input_ids": input_ids,
-            "segment_ids": tf.zeros_like(input_ids),
-            "word": input_ids.with_values(tf.constant(word)),
-            "example": tf.repeat(tf.range(words.nrows(tf.int64)), num_rows),
-        }
+        return word_columns(tokenizer, words, max_seq_length)
 
-    inputs = in_batches(encode, sentences)
-    example, notes = inputs.pop("example"), {"word": inputs.pop("word")}
-    return Rows(inputs, {}, example, pad_id=tokenizer.vocabulary.pad_id, notes=notes)
+    return in_batches(encode, sentences, tokenizer)
 
 
-def _pack(
+def word_columns(
     tokenizer: WordPiece, words: tf.RaggedTensor, max_seq_length: int
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-    """Fills rows with the word pieces of sentences of words, string [B, W].
+) -> Columns:
+    """Fills rows with the word pieces of words, string [B, W]: [CLS] pieces [SEP].
 
-    Returns input_ids [R, None], row and position of the first word piece of each word,
-    int64 [B, W], and the number of rows of each sentence, int64 [B].
+    The column ``word`` is the index of the word in its sentence at first word pieces,
+    else -1, int32.
     """
-    limit = max_seq_length - 2
-    if limit < 1:
+    if max_seq_length < 3:
         raise UserError(f"max_seq_length is {max_seq_length}; set at least 3.")
     pieces = tokenizer.tokenize(words.values)
-    splits = tf.gather(pieces.row_splits, words.row_splits)  # Of the sentences.
-    length = splits[1:] - splits[:-1]
-    num_rows = 1 + tf.maximum(length - 1, 0) // limit
-    number = tf.ragged.range(num_rows).values
-    size = tf.minimum(tf.repeat(length, num_rows) - number * limit, limit)
-    body = tf.RaggedTensor.from_row_lengths(pieces.values, size)
+    number = tf.ragged.range(tf.cast(words.row_lengths(), tf.int32)).values
+    is_first = tf.ragged.range(pieces.row_lengths()).values == 0
+    word = tf.where(is_first, tf.gather(number, pieces.value_rowids()), -1)
+    splits = tf.gather(pieces.row_splits, words.row_splits)
+    sentences = tf.RaggedTensor.from_row_splits(pieces.values, splits)
+    room = max_seq_length - 2
+    place, example = windows(sentences, room, stride=room)
     special = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
-    input_ids, _ = tf_text.combine_segments([body], *special)
-
-    sentence = words.value_rowids()
-    place = pieces.row_starts() - tf.gather(splits, sentence)
-    # Also for words without word pieces, which may follow a full row.
-    row = tf.minimum(place // limit, tf.gather(num_rows, sentence) - 1)
-    row += tf.gather(tf.cumsum(num_rows, exclusive=True), sentence)
-    first = tf.where(pieces.row_lengths() > 0, 1 + place % limit, 0)
-    return input_ids, words.with_values(row), words.with_values(first), num_rows
+    input_ids, segment_ids = tf_text.combine_segments(
+        [tf.gather(pieces.values, place)], *special
+    )
+    around = tf.fill([tf.size(example), 1], -1)
+    return {
+        "input_ids": input_ids,
+        "segment_ids": segment_ids,
+        "word": tf.concat([around, tf.gather(word, place), around], axis=1),
+        "example": example,
+    }

@@ -21,7 +21,7 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Example, Rows, Scores, Task, write_tsv
-from electra_tf.tasks.encoding import LONG_TEXTS, encode_tensors, encode_texts
+from electra_tf.tasks.encoding import LONG_TEXTS, encode, encode_texts, padded
 from electra_tf.tasks.heads import ClassificationHead, Tensors
 
 Examples = Sequence[Example]
@@ -86,16 +86,16 @@ class TextTask(Task):
         training: bool = False,
     ) -> Rows:
         """Tokenizes each example to one row, or to windows that share its weight."""
-        columns = list(zip(*(example.texts for example in examples), strict=True))
         labeled = all(example.label is not None for example in examples)
         targets = self.targets(examples) if labeled else None
-        inputs, text = encode_texts(tokenizer, columns, max_seq_length, self.long_texts)
-        targets = {"label": targets[text]} if labeled else {}
-        weights = None
+        texts = [example.texts for example in examples]
+        rows = encode_texts(tokenizer, texts, max_seq_length, self.long_texts)
+        text, weights = rows.example, None
         if training and self.long_texts == "windows":
             # Also if every text has one window: all batches need the same structure.
             weights = (1 / np.bincount(text))[text].astype(np.float32)
-        return Rows(inputs, targets, text, weights, tokenizer.vocabulary.pad_id)
+        targets = {"label": targets[text]} if labeled else {}
+        return dataclasses.replace(rows, targets=targets, weights=weights)
 
     def pooled(self, logits: tf.Tensor, example: Any) -> tf.Tensor:
         """Averages logits over the rows of each text; ``example`` is None for ids."""
@@ -148,8 +148,9 @@ class TextTask(Task):
     def serving_inputs(
         self, tokenizer: WordPiece, max_seq_length: int, **texts: tf.Tensor
     ) -> Tensors:
-        columns = [texts[name] for name in self.text_names]
-        return encode_tensors(tokenizer, columns, max_seq_length, self.long_texts)
+        given = [texts[name] for name in self.text_names]
+        columns = encode(tokenizer, given, max_seq_length, self.long_texts)
+        return padded(columns, input_ids=tokenizer.vocabulary.pad_id)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.training.checkpoints import CheckpointStore
 from electra_tf.training.sinks import Sink
 
@@ -51,12 +51,9 @@ def named_callbacks(
         sys.path.append(os.getcwd())
     factories = []
     for name in names:
-        try:
+        kinds = (ImportError, AttributeError, ValueError)
+        with explained(f"--callback={name} cannot be imported", kinds):
             factory = pkgutil.resolve_name(name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise UserError(
-                f"--callback={name} cannot be imported: {error}."
-            ) from error
         is_class = isinstance(factory, type)
         if is_class and not issubclass(factory, keras.callbacks.Callback):
             raise UserError(f"--callback={name} is not a Keras callback.")

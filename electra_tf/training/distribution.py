@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from electra_tf import cli, files
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.layers.replicas import all_replicas_sum
 
 
@@ -21,10 +21,8 @@ def _multi_worker() -> tf.distribute.Strategy:
             '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
             '"task": {"type": "worker", "index": 0}}.'
         )
-    try:
+    with explained("TF_CONFIG cannot be used", (ValueError, KeyError, TypeError)):
         return tf.distribute.MultiWorkerMirroredStrategy()
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"TF_CONFIG cannot be used: {error}") from error
 
 
 def _tpu() -> tf.distribute.Strategy:

@@ -1,6 +1,7 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 from electra_tf.config.pretraining import DataConfig
@@ -113,7 +114,8 @@ def test_records_with_a_scheme(tmp_path):
     assert sum(map(records.count_records, files)) == manifest.num_records
     with pytest.raises(ValueError, match="No TFRecord file matches 'file:///nothing"):
         pipeline.expand_files("file:///nothing/x-*")
-    assert (data.token_counts == here.token_counts).all()
+    rows = np.concatenate(common.examples(tmp_path / "a", "train"))
+    assert data.token_counts[5:].tolist() == np.bincount(rows)[5:].tolist()
     shutil.copy(here.eval_files[0], here.train_files[0])
     with pytest.raises(ValueError, match=r"file://.* bytes, the manifest lists"):
         records.verify(f"file://{tmp_path}/a")

@@ -280,7 +280,7 @@ def test_mistakes_are_refused(finished, tmp_path):
     equal, file = GOLDEN / "equal", tmp_path / "file.txt"
     file.write_text("text")
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    hub, lone = "--format=hugging_face", "--only=discriminator"
+    lone = "--only=discriminator"
     for source, flags, message in (
         ("/nothing/here", [], "is not a folder, a checkpoint or owner"),
         (tmp_path, [], "not in a known format (electra_tf, "),
@@ -293,9 +293,6 @@ def test_mistakes_are_refused(finished, tmp_path):
         (finished, ["--generator=/x"], "does not need --generator"),
         (equal, ["--generator=/x", lone], f"--generator cannot be used with {lone}"),
         (equal, ["--format=google_tf1", "--float16"], "--float16 needs --format"),
-        (equal, ["--push_to_hub=me/mine"], hub),
-        (equal, [hub, "--push_to_hub=mine"], "--push_to_hub=mine: give owner/name"),
-        (equal, ["--private"], "--push_to_hub"),
     ):
         assert message in refused(source, tmp_path / "out", *flags)
     assert not (tmp_path / "out").exists()

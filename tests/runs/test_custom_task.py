@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
-from electra_tf.tasks import ClassificationHead, Rows, Task, saved
+from electra_tf.tasks import ClassificationHead, Task, saved
 from electra_tf.tasks.batching import Outputs
 from electra_tf.tasks.encoding import encode_texts
 from tests.runs.common import config
@@ -28,11 +28,10 @@ class Praise(Task):
     main_metric = "hits"
 
     def featurize(self, examples, tokenizer, max_seq_length, *, training=False):
-        texts = [[example.texts[0] for example in examples]]
-        inputs, owner = encode_texts(tokenizer, texts, max_seq_length)
+        texts = [example.texts for example in examples]
+        rows = encode_texts(tokenizer, texts, max_seq_length)
         labels = np.array([[example.label == "pos"] for example in examples], "float32")
-        pad_id = tokenizer.vocabulary.pad_id
-        return Rows(inputs, {"positive": labels}, owner, pad_id=pad_id)
+        return dataclasses.replace(rows, targets={"positive": labels})
 
     def head(self, encoder):
         return ClassificationHead(encoder.hidden_size, 1, pooling="mean")

@@ -23,7 +23,8 @@ TOKENS = (
 
 
 def span_scores(labels, predictions):
-    return precision_recall_f1(tag_counts(labels, predictions)[:, 2:].sum(0))
+    scores = precision_recall_f1(tag_counts(labels, predictions)[:, 2:].sum(0))
+    return {name: scores[name] for name in ("f1", "precision", "recall")}
 
 
 def tokenizer(tokens=TOKENS):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.tasks.base import Example
-from electra_tf.tasks.encoding import encode_tensors, encode_texts, pack
+from electra_tf.tasks.encoding import encode, encode_texts, pack, padded
 from electra_tf.tasks.text import Classification
 from tests.tasks import common
 
@@ -66,9 +66,10 @@ def reference(tokenizer, texts, limit):
 def test_rows_and_tensors_equal_the_definition(limit, pair):
     tokenizer = common.tokenizer()
     columns = [HARD, HARD[::-1]] if pair else [HARD]
-    rows, _ = encode_texts(tokenizer, columns, limit)
-    batch = encode_tensors(tokenizer, [tf.constant(c) for c in columns], limit)
-    for number, texts in enumerate(zip(*columns, strict=True)):
+    examples = list(zip(*columns, strict=True))
+    rows = encode_texts(tokenizer, examples, limit).inputs
+    batch = padded(encode(tokenizer, [tf.constant(c) for c in columns], limit))
+    for number, texts in enumerate(examples):
         ids, segments = reference(tokenizer, texts, limit)
         assert rows["input_ids"][number].tolist() == ids
         assert rows["segment_ids"][number].tolist() == segments
@@ -79,16 +80,15 @@ def test_rows_and_tensors_equal_the_definition(limit, pair):
 
 
 def test_rows_need_room_for_a_token_of_each_text():
-    for texts, least in (([["a"]], 3), ([["a"], ["b"]], 5)):
-        ids = encode_texts(common.tokenizer(), texts, least)[0]["input_ids"]
-        assert ids.lengths.tolist() == [least]
+    for texts, least in (([("a",)], 3), ([("a", "b")], 5)):
+        assert [*encode_texts(common.tokenizer(), texts, least).lengths] == [least]
         with pytest.raises(ValueError, match=f"max_seq_length is .* at least {least}"):
             encode_texts(common.tokenizer(), texts, least - 1)
 
 
 def test_lone_surrogates_are_dropped():
-    texts = ["good \ud800 movie", "good movie"]
-    ids = encode_texts(common.tokenizer(), [texts], 16)[0]["input_ids"]
+    texts = [("good \ud800 movie",), ("good movie",)]
+    ids = encode_texts(common.tokenizer(), texts, 16).inputs["input_ids"]
     assert ids[0].tolist() == ids[1].tolist()
 
 
@@ -118,16 +118,16 @@ def test_windows_of_long_texts():
     tokenizer = common.tokenizer()
     texts = ["", "good movie", "a b c d e f", "a b c d e f g", "q r s t u v w x y " * 3]
     room, vocabulary = 6, tokenizer.vocabulary
-    rows, owners = encode_texts(tokenizer, [texts], room + 2, "windows")
+    rows = encode_texts(tokenizer, [(t,) for t in texts], room + 2, "windows")
     expected, whose = [], []
     for number, ids in enumerate(tokenizer.encode(texts)):
         found = reference_windows(ids.tolist(), room)
         expected += [[vocabulary.cls_id, *row, vocabulary.sep_id] for row in found]
         whose += [number] * len(found)
-    assert owners.tolist() == whose
-    ids = rows["input_ids"]
+    assert rows.example.tolist() == whose
+    ids = rows.inputs["input_ids"]
     assert [ids[row].tolist() for row in range(len(ids))] == expected
-    served = encode_tensors(tokenizer, [tf.constant(texts)], room + 2, "windows")
+    served = padded(encode(tokenizer, [tf.constant(texts)], room + 2, "windows"))
     assert served["example"].numpy().tolist() == whose
     real = served["input_mask"].numpy() > 0
     parts = zip(served["input_ids"].numpy(), real, strict=True)
