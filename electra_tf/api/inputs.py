@@ -21,10 +21,11 @@ from electra_tf.api.texts import (
     is_batched,
 )
 from electra_tf.data.tokenizer import string_tensor
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import make_batch
+from electra_tf.tasks.tables import finite
 
 
 class TextInputs(SentenceEncoder):
@@ -121,12 +122,9 @@ class TextInputs(SentenceEncoder):
         labels = None if y is None else self._labels_of(y)
         weights = None
         if sample_weight is not None:
-            weights = column_of(sample_weight, "sample_weight")
-            try:
-                weights = np.array(weights, np.float32)
-            except (TypeError, ValueError):
-                weights = np.array(np.nan)
-            if weights.ndim != 1 or not np.all(np.isfinite(weights)):
+            weights = map(finite, column_of(sample_weight, "sample_weight"))
+            weights = np.array([*weights], np.float32)
+            if not np.all(np.isfinite(weights)):
                 raise UserError("sample_weight must be one finite number per text.")
             if labels is None:
                 raise UserError("sample_weight needs labels.")
@@ -183,10 +181,8 @@ class TextInputs(SentenceEncoder):
             )
         weights = np.ones([len(self.labels)], np.float32)
         for label, weight in class_weight.items():
-            try:
+            with explained("class_weight", (TypeError, ValueError)):
                 weights[self._lookup.index(label, 0)] = weight
-            except (TypeError, ValueError) as error:
-                raise UserError(f"class_weight: {error}") from error
         if not np.all(np.isfinite(weights)):
             raise UserError(f"class_weight={class_weight!r:.100}: give finite numbers.")
 
