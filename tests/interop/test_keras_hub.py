@@ -227,9 +227,6 @@ def test_text_models_are_presets(tmp_path):
     np.testing.assert_allclose(theirs, model.encoder(ids), atol=1e-5)
     tokenizer = keras_hub.models.Tokenizer.from_preset(str(folder))
     assert tuple(tokenizer.get_vocabulary()) == model.vocabulary
-    # A head of keras-hub's own task classes is named and left out.
-    (folder / interop.HEAD).touch()
-    assert read(folder).not_taken == (interop.HEAD,)
     # Another task has a new head on the same encoder.
     other = et.TextClassifier.from_preset(folder, ["neg", "pos"], dropout=0.0)
     merged = model.merge_lora()
