@@ -2,11 +2,12 @@
 
 import collections
 import dataclasses
+import functools
 import inspect
 import os
 import random
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -53,6 +54,25 @@ _RATE_CALLBACKS = (
     keras.callbacks.LearningRateScheduler,
     keras.callbacks.ReduceLROnPlateau,
 )
+
+
+def restoring(from_preset: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes ``from_preset(preset)`` load a ``save_to_preset`` of the same class."""
+
+    @functools.wraps(from_preset)
+    def load_or_build(
+        cls: type[TextModel], preset: str | os.PathLike, *args: Any, **kwargs: Any
+    ) -> Any:
+        if presets.task_class(preset) == cls.__name__:
+            if not (args or kwargs):
+                return presets.load(Path(preset))
+            cli.note(
+                f"{preset} holds a trained {cls.__name__}, which gets a new head: to "
+                "restore it, give the folder alone."
+            )
+        return from_preset(cls, preset, *args, **kwargs)
+
+    return load_or_build
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -552,14 +572,14 @@ class TextModel(TextInputs, TaskModel):
             self.optimizer = optimizer
 
     def save_to_preset(self, preset_dir: str | os.PathLike) -> None:
-        """Saves encoder and tokenizer to a new folder in keras-hub's layout.
+        """Saves to a new folder in keras-hub's layout, LoRA's factors merged.
 
-        ``keras_hub.models.Backbone.from_preset`` loads the encoder, with LoRA's factors
-        merged, and ``keras_hub.models.Tokenizer.from_preset`` the tokenizer. ``save``
-        saves the whole model.
+        ``keras_hub.models.Backbone.from_preset`` loads the encoder, and
+        ``keras_hub.models.Tokenizer.from_preset`` the tokenizer. ``from_preset``
+        without labels and ``electra_tf.load`` load the whole model.
         """
         model = self.merge_lora() if self.encoder.lora_rank else self
-        presets.save(model.encoder, self.tokenizer, Path(preset_dir))
+        presets.save(model, self.tokenizer, Path(preset_dir))
 
     def export(
         self,

@@ -45,9 +45,9 @@ _HINT = (
 def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedModel:
     """Loads a model of any kind.
 
-    ``source`` is the folder of a fine-tuning run, pretraining run or import; a
-    ``.keras`` file of a ``TextClassifier``, ``TokenClassifier`` or
-    ``QuestionAnswering``; a SavedModel; a folder or hub name that ``electra-tf
+    ``source`` is the folder of a fine-tuning run, pretraining run or import, or of
+    ``save_to_preset``; a ``.keras`` file of a ``TextClassifier``, ``TokenClassifier``
+    or ``QuestionAnswering``; a SavedModel; a folder or hub name that ``electra-tf
     convert`` reads; or "mini", which is shipped.
 
     Raises ValueError if the model is damaged or its format is unknown, and OSError if
@@ -71,6 +71,8 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     )
     if (path / "saved_model").is_dir() and not has_class:
         return ExportedModel(path)
+    if presets.task_class(source):
+        return presets.load(path)
     with presets.folder_of(source) as place:
         if place.suffix == models.KERAS and place.name != "encoder.keras":
             return models.load(place, TextModel, _HINT, compile=True)

@@ -1,4 +1,8 @@
-"""Encoders by folder or name, also of other libraries, and presets of keras-hub."""
+"""Encoders by folder or name, also of other libraries, and presets of text models.
+
+A preset has keras-hub's layout. keras-hub has no task classes for ELECTRA, so only this
+library reads task.json, task.weights.h5 and preprocessor.json.
+"""
 
 import contextlib
 import os
@@ -11,36 +15,93 @@ from typing import Any
 import keras
 
 from electra_tf import files
+from electra_tf.cli import reason
 from electra_tf.config import fields
 from electra_tf.config.commands import ConvertConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.tokenizer import WordPiece
+from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
 from electra_tf.folders import models
 from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.folders.settings import TASK
 from electra_tf.interop import convert, keras_hub, networks
-from electra_tf.interop.networks import Imported
+from electra_tf.interop.networks import Imported, Source
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.runs import finetuning
-from electra_tf.tasks.heads import fresh_copy
+from electra_tf.tasks.heads import TaskModel, fresh_copy
+
+PREPROCESSOR = "preprocessor.json"
+_PREPROCESSOR_NAME = "electra_tf>Preprocessor"
+# Arguments of a text model that preprocessor.json holds.
+_TEXT = ("lower_case", "strip_accents", "max_seq_length")
 
 
-def save(encoder: TextEncoder, tokenizer: WordPiece, folder: Path) -> None:
-    """Writes keras-hub's backbone and tokenizer to a new folder, atomically."""
+def task_class(folder: str | os.PathLike) -> str:
+    """Returns the class of a preset's task, or "" for other folders."""
+    about = files.read_json(Path(folder) / PREPROCESSOR, {})
+    if about.get("registered_name") != _PREPROCESSOR_NAME:
+        return ""
+    return str(files.read_json(Path(folder) / TASK, {}).get("class_name", ""))
+
+
+def save(model: TaskModel, tokenizer: WordPiece, folder: Path) -> None:
+    """Writes a model to a new folder, atomically."""
     if folder.exists():
         raise UserError(f"{folder} exists already: give a new folder.")
     backbone = Imported(
         format="electra_tf",
         source="the model",
-        discriminator=networks.encoder_tower(encoder, "the model"),
+        discriminator=networks.encoder_tower(model.encoder, "the model"),
         vocabulary=tokenizer.vocabulary,
         lower_case=tokenizer.lower_case,
         strip_accents=tokenizer.strip_accents,
     )
+    task = keras.saving.serialize_keras_object(model)
+    task.pop("compile_config", None)
+    del task["config"]["vocabulary"]
+    text = {name: task["config"].pop(name) for name in _TEXT}
+    preprocessor = {"registered_name": _PREPROCESSOR_NAME, "config": text}
     with files.replacing(folder) as part:
         part.mkdir()
         keras_hub.write(part, backbone)
+        files.write_json(part / TASK, task)
+        files.write_json(part / PREPROCESSOR, preprocessor)
+        keras.saving.save_weights(
+            model, part / keras_hub.HEAD, objects_to_skip=_not_of_the_head(model)
+        )
+
+
+def load(folder: Path) -> Any:
+    """Loads and compiles what ``save`` wrote; raises ValueError if it is damaged."""
+    task = files.read_json(folder / TASK)
+    try:
+        vocabulary = Vocabulary.load(folder / keras_hub.VOCABULARY)
+        task["config"] |= files.read_json(folder / PREPROCESSOR)["config"]
+        task["config"]["vocabulary"] = list(vocabulary.tokens)
+        task.pop("compile_config", None)
+        models.check_class(task, TaskModel)
+        model = keras.saving.deserialize_keras_object(task)
+        table = model.encoder.embeddings
+        if len(vocabulary) != table.vocab_size:
+            raise UserError(
+                f"{keras_hub.VOCABULARY} has {len(vocabulary)} tokens, and the encoder "
+                f"{table.vocab_size}"
+            )
+        backbone = keras_hub.read(Source(str(folder))).discriminator
+        networks.assign(networks.encoder_variables(model.encoder), backbone.encoder)
+        keras.saving.load_weights(
+            model, folder / keras_hub.HEAD, objects_to_skip=_not_of_the_head(model)
+        )
+    except Exception as error:  # Keras raises errors of any type.
+        message = reason(error)[:300]
+        raise UserError(f"{folder} cannot be loaded as a preset: {message}") from error
+    model.compile_default()
+    return model
+
+
+def _not_of_the_head(model: TaskModel) -> list[Any]:
+    return [*model.encoder._flatten_layers(), getattr(model, "optimizer", None)]
 
 
 def _warn(line: str) -> None:
@@ -54,7 +115,7 @@ def folder_of(source: str | os.PathLike) -> Iterator[Path]:
     path = named(source)
     if path.suffix == models.KERAS and not path.is_file():
         raise FileNotFoundError(f"No model at {path}.")
-    is_run = (path / TASK).is_file()
+    is_run = (path / TASK).is_file() and not task_class(path)
     if path.is_file() or is_run or PretrainingFolder(path).has_model("encoder"):
         yield path
         return

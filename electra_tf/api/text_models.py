@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.api.base import TextModel
+from electra_tf.api.base import TextModel, restoring
 from electra_tf.api.labels import label_names
 from electra_tf.api.texts import (
     Columns,
@@ -53,6 +53,7 @@ class TextClassifier(TextModel):
     kinds = ("classification", "multilabel", "regression")
 
     @classmethod
+    @restoring
     def from_preset(
         cls,
         preset: str | os.PathLike,
@@ -71,7 +72,8 @@ class TextClassifier(TextModel):
 
         Args:
             preset: "mini", the folder of a pretraining run or import, or a folder or
-                name that ``electra-tf convert`` reads, as of ``save_to_preset``.
+                name that ``electra-tf convert`` reads. A folder of ``save_to_preset``,
+                as the only argument, restores that model.
             labels: class names in the order of the outputs.
             kind: "classification", "multilabel" or "regression".
             pair: whether the model reads two texts.
@@ -179,6 +181,7 @@ class TokenClassifier(TextModel):
     kinds = ("tagging",)
 
     @classmethod
+    @restoring
     def from_preset(
         cls,
         preset: str | os.PathLike,
@@ -261,6 +264,7 @@ class QuestionAnswering(TextModel):
     kinds = ("question_answering",)
 
     @classmethod
+    @restoring
     def from_preset(
         cls,
         preset: str | os.PathLike,

@@ -182,6 +182,21 @@ def test_errors_name_the_folder_of_another_library(pretrained, theirs, tmp_path)
         model.predict(["a"])
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class OwnClassifier(et.TextClassifier):
+    pass
+
+
+def test_a_preset_of_a_subclass_is_loaded(preset, tmp_path):
+    model = OwnClassifier.from_preset(preset, ["a", "b"])
+    model.save_to_preset(tmp_path / "own")
+    for load in (et.load, OwnClassifier.from_preset):
+        loaded = load(tmp_path / "own")
+        assert type(loaded) is OwnClassifier
+        expected = model.predict_proba(["b a"])
+        np.testing.assert_array_equal(loaded.predict_proba(["b a"]), expected)
+
+
 def test_errors_of_loading_and_arguments(runs, tuned, pretrained, exported, tmp_path):
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/none is not a folder"):
         et.load(tmp_path / "none")

@@ -212,7 +212,7 @@ def test_detection(tmp_path):
 
 
 @pytest.mark.slow
-def test_text_models_are_presets(tmp_path):
+def test_text_models_are_presets(tmp_path, capsys):
     preset = common.save_pretrained(tmp_path / "preset", layers=1, dropout=0.0)
     model = et.TokenClassifier.from_preset(preset, ["O", "B-X", "I-X"], seed=1)
     model.enable_lora(2)
@@ -227,10 +227,28 @@ def test_text_models_are_presets(tmp_path):
     np.testing.assert_allclose(theirs, model.encoder(ids), atol=1e-5)
     tokenizer = keras_hub.models.Tokenizer.from_preset(str(folder))
     assert tuple(tokenizer.get_vocabulary()) == model.vocabulary
-    # Another task has a new head on the same encoder.
-    other = et.TextClassifier.from_preset(folder, ["neg", "pos"], dropout=0.0)
+    assert read(folder).not_taken == (interop.HEAD,)
+    restored = et.TokenClassifier.from_preset(folder)
+    assert "new head" not in capsys.readouterr().err
     merged = model.merge_lora()
-    for encoder in (other.encoder, et.load(folder).encoder):
-        common.assert_same_weights(encoder, merged.encoder)
+    for same in (restored, et.load(folder)):
+        common.assert_same_weights(same, merged)
+        assert same.get_config() == merged.get_config()
+    # Another task has a new head on the same encoder.
+    short = et.TokenClassifier.from_preset(folder, ["O", "X"], max_seq_length=8)
+    assert short.max_seq_length == 8
+    assert "mine holds a trained TokenClassifier" in capsys.readouterr().err
+    other = et.TextClassifier.from_preset(folder, ["neg", "pos"], dropout=0.0)
+    other.encoder.trainable = False
+    other.save_to_preset(tmp_path / "frozen")
+    with (tmp_path / "frozen" / interop.VOCABULARY).open("a") as file:
+        file.write("more\n")
+    with pytest.raises(ValueError, match=r"frozen.*vocabulary.* tokens"):
+        et.load(tmp_path / "frozen")
+    common.assert_same_weights(other.encoder, restored.encoder)
+    with pytest.raises(ValueError, match="tags are missing"):
+        et.TokenClassifier.from_preset(folder, dropout=0.0)
+    with pytest.raises(ValueError, match="labels are missing"):
+        et.TextClassifier.from_preset(folder)
     with pytest.raises(ValueError, match="exists already"):
         model.save_to_preset(folder)
