@@ -17,15 +17,11 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.api import presets
-from electra_tf.api.inputs import TextInputs, check_labeled, own_error, split
+from electra_tf.api.inputs import TextInputs, check_labeled, own_errors, split
 from electra_tf.api.labels import LabelLookup
 from electra_tf.api.texts import batch_count, checked_batch_size, is_batched, sliced
 from electra_tf.config import fields
-from electra_tf.config.finetuning import (
-    FinetuneConfig,
-    FinetuneDataConfig,
-    RecipeConfig,
-)
+from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.paths import suffix
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.data.vocabulary import Vocabulary
@@ -128,6 +124,7 @@ class TextModel(TextInputs, TaskModel):
         self.strip_accents = strip_accents
         self.max_seq_length = max_seq_length
         self._task = saved.from_json(task)
+        self.text_names = tuple(self._task.text_names)
         if self._task.kind not in self.kinds:
             raise UserError(
                 f"{type(self).__name__} is for {' and '.join(self.kinds)}, not for "
@@ -171,12 +168,10 @@ class TextModel(TextInputs, TaskModel):
             if name in options and ours in fields_of_task:
                 settings[ours] = options.pop(name)
         training = {name: options.pop(name) for name in _TRAINING if name in options}
-        # Checks the values, as of flags.
-        RecipeConfig(**training)
-        if seed is not None and not 0 <= seed < 2**31:
-            raise UserError(f"seed is {seed}; it must be in [0, 2147483647].")
-        FinetuneDataConfig(max_seq_length=max_seq_length)
         number = random.randrange(2**31) if seed is None else seed
+        # Checks the values, as of flags.
+        flags = {**training, "seed": number, "max_seq_length": max_seq_length}
+        fields.from_flat(flags, FinetuneConfig)
         state = random.getstate()
         try:
             encoder, tokenizer, most = presets.encoder_and_tokenizer(preset, **options)
@@ -431,20 +426,19 @@ class TextModel(TextInputs, TaskModel):
             # Not `iterations`, which counts accumulated gradients as one step.
             schedule.start(int(optimizer._iterations.numpy()), total)
         try:
-            return super().fit(
-                dataset,
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=callbacks,
-                validation_data=validation_data,
-                shuffle=False,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                validation_steps=validation_steps,
-                validation_freq=validation_freq,
-            )
-        except tf.errors.OpError as error:
-            raise own_error(error) from None
+            with own_errors():
+                return super().fit(
+                    dataset,
+                    epochs=epochs,
+                    verbose=verbose,
+                    callbacks=callbacks,
+                    validation_data=validation_data,
+                    shuffle=False,
+                    initial_epoch=initial_epoch,
+                    steps_per_epoch=steps_per_epoch,
+                    validation_steps=validation_steps,
+                    validation_freq=validation_freq,
+                )
         finally:
             if schedule:
                 schedule.stop()
@@ -458,7 +452,7 @@ class TextModel(TextInputs, TaskModel):
         return_dict: bool = False,
     ) -> Any:
         """Runs ``keras.Model.train_on_batch`` on texts."""
-        batch = self._labeled_batch("train_on_batch", x, y, sample_weight)
+        batch = self._one_batch(x, y, sample_weight, "train_on_batch")
         if class_weight is not None:
             batch = self._weighing(class_weight)(*batch)
         return super().train_on_batch(*batch, return_dict=return_dict)
@@ -467,7 +461,7 @@ class TextModel(TextInputs, TaskModel):
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
         """Runs ``keras.Model.test_on_batch`` on texts."""
-        batch = self._labeled_batch("test_on_batch", x, y, sample_weight)
+        batch = self._one_batch(x, y, sample_weight, "test_on_batch")
         return super().test_on_batch(*batch, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
@@ -496,11 +490,11 @@ class TextModel(TextInputs, TaskModel):
         Returns the scores of a table by name, in percent; otherwise the loss and
         metrics as Keras does, with accuracy in percent.
         """
+        options = {"steps": steps, "callbacks": callbacks, **kwargs}
         if isinstance(x, str | os.PathLike):
             if not Path(x).exists():
                 raise FileNotFoundError(f"No table {x}.")
-            others = {"labels": y, "weights": sample_weight, "steps": steps}
-            others |= {"callbacks": callbacks, **kwargs}
+            others = {"labels": y, "weights": sample_weight, **options}
             wrong = [n for n, x in others.items() if x is not None and n not in COLUMNS]
             if wrong:
                 raise UserError(
@@ -515,17 +509,10 @@ class TextModel(TextInputs, TaskModel):
             return self._task.score(answers, examples)
         x = self.preprocess(x, y, sample_weight, batch_size)
         check_labeled(x, "evaluate")
-        try:
+        with own_errors():
             return super().evaluate(
-                x,
-                verbose=verbose,
-                steps=steps,
-                callbacks=callbacks,
-                return_dict=return_dict,
-                **kwargs,
+                x, verbose=verbose, return_dict=return_dict, **options
             )
-        except tf.errors.OpError as error:
-            raise own_error(error) from None
 
     def _read(self, path: Path, columns: Mapping[str, Any]) -> Sequence[Any]:
         """Reads the examples of a file as ``electra-tf finetune`` does."""

@@ -1,5 +1,6 @@
 """Preprocessing of texts, labels and weights into batches."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,25 +16,20 @@ from electra_tf.api.texts import (
     batch_count,
     checked_batch_size,
     column_of,
-    columns_of,
     elements,
     first_element,
     is_batched,
 )
 from electra_tf.data.tokenizer import string_tensor
-from electra_tf.errors import UserError
+from electra_tf.errors import UserError, explained
 from electra_tf.features import ENCODER_INPUTS
 from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import make_batch
+from electra_tf.tasks.tables import finite
 
 
 class TextInputs(SentenceEncoder):
     """Part of ``TextModel`` that makes batches of texts, labels and weights."""
-
-    @property
-    def text_names(self) -> tuple[str, ...]:
-        """Names of the model's text inputs."""
-        return tuple(self._task.text_names)
 
     def preprocessor(self, texts: Any) -> dict[str, tf.Tensor]:
         """Returns input_ids, input_mask and segment_ids, int32 [rows, tokens]."""
@@ -126,12 +122,9 @@ class TextInputs(SentenceEncoder):
         labels = None if y is None else self._labels_of(y)
         weights = None
         if sample_weight is not None:
-            weights = column_of(sample_weight, "sample_weight")
-            try:
-                weights = np.array(weights, np.float32)
-            except (TypeError, ValueError):
-                weights = np.array(np.nan)
-            if weights.ndim != 1 or not np.all(np.isfinite(weights)):
+            weights = map(finite, column_of(sample_weight, "sample_weight"))
+            weights = np.array([*weights], np.float32)
+            if not np.all(np.isfinite(weights)):
                 raise UserError("sample_weight must be one finite number per text.")
             if labels is None:
                 raise UserError("sample_weight needs labels.")
@@ -169,12 +162,11 @@ class TextInputs(SentenceEncoder):
             length = min(-(-length // step) * step, self.max_seq_length)
         return keras.utils.pack_x_y_sample_weight(*make_batch(rows, chosen, length))
 
-    def _labeled_batch(self, method: str, x: Any, y: Any, sample_weight: Any) -> tuple:
-        if y is None:
+    def _one_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, method: str = ""
+    ) -> tuple:
+        if method and y is None:
             raise UserError(f"{method} needs labels: give y.")
-        return self._one_batch(x, y, sample_weight)
-
-    def _one_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple:
         if isinstance(x, Mapping) and "input_ids" in x:
             return x, y, sample_weight
         rows = self._rows(x, y, sample_weight)
@@ -189,10 +181,8 @@ class TextInputs(SentenceEncoder):
             )
         weights = np.ones([len(self.labels)], np.float32)
         for label, weight in class_weight.items():
-            try:
+            with explained("class_weight", (TypeError, ValueError)):
                 weights[self._lookup.index(label, 0)] = weight
-            except (TypeError, ValueError) as error:
-                raise UserError(f"class_weight: {error}") from error
         if not np.all(np.isfinite(weights)):
             raise UserError(f"class_weight={class_weight!r:.100}: give finite numbers.")
 
@@ -200,13 +190,6 @@ class TextInputs(SentenceEncoder):
             return x, y, tf.gather(weights, y) * (1.0 if own is None else own)
 
         return weigh
-
-    def _columns(self, texts: Any) -> Columns:
-        names, words = self.text_names, self.reads_words
-        if not is_batched(texts):
-            return columns_of(texts, names, words=words)
-        batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
-        return {name: [t for b in batches for t in b[name]] for name in names}
 
 
 def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
@@ -218,10 +201,14 @@ def split(rows: Rows, share: float) -> tuple[Rows, Rows]:
     return rows.take(np.arange(first)), rows.take(np.arange(first, len(rows)))
 
 
-def own_error(error: tf.errors.OpError) -> Exception:
-    """Returns the error of a generator of batches inside TensorFlow's, if any."""
-    _, is_own, text = error.message.partition("UserError: ")
-    return UserError(text.partition("\n")[0]) if is_own else error
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Raises the error of a generator of batches in place of TensorFlow's around it."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        _, is_own, text = error.message.partition("UserError: ")
+        raise UserError(text.partition("\n")[0]) if is_own else error from None
 
 
 def check_labeled(dataset: tf.data.Dataset, method: str) -> None:

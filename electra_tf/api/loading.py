@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,7 @@ def _pretrained(folder: Path) -> PretrainedModel:
     return PretrainedModel(encoder, tokenizer, length, detector)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class PretrainedModel(SentenceEncoder):
     """An encoder, with its discriminator if the source has one; see ``load``.
 
@@ -151,18 +153,11 @@ class PretrainedModel(SentenceEncoder):
         (1, 256)
     """
 
-    def __init__(
-        self,
-        encoder: TextEncoder,
-        tokenizer: WordPiece,
-        max_seq_length: int,
-        detector: ReplacedTokenDetector | None = None,
-    ):
-        self.encoder = encoder
-        self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
-        self._traces: dict[tuple, Any] = {}
-        self._detector = detector
+    encoder: TextEncoder
+    tokenizer: WordPiece
+    max_seq_length: int
+    _detector: ReplacedTokenDetector | None
+    _traces: dict[tuple, Any] = dataclasses.field(default_factory=dict, init=False)
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:
         """Returns the probability that each token was replaced, for each text.

@@ -33,7 +33,10 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
     words.
     """
     texts = named(texts)
-    is_single = len(names) == 1 and isinstance(texts, tuple) and _is_rows(texts, words)
+    kinds = str | bytes | (list | tuple | np.ndarray if words else str)
+    is_columns = isinstance(texts, tuple) and not (
+        len(names) == 1 and all(isinstance(each, kinds) for each in texts)
+    )
     if isinstance(texts, Mapping):
         if missing := [name for name in names if name not in texts]:
             raise UserError(
@@ -41,11 +44,9 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
                 f"missing; the columns are {', '.join(map(str, texts))}."
             )
         texts = [texts[name] for name in names]
-    elif is_single or not isinstance(texts, tuple):
+    elif not is_columns:
         rows = plain(texts, " and ".join(names))
-        if not rows:
-            texts = [[] for _ in names]
-        elif all(isinstance(row, Mapping) for row in rows):
+        if all(isinstance(row, Mapping) for row in rows):
             texts = [[row.get(name) for row in rows] for name in names]
         elif not words and all(isinstance(row, tuple | list) for row in rows):
             # Texts that a row lacks become None, which is refused below.
@@ -75,11 +76,6 @@ def named(table: Any) -> Any:
             if names and isinstance(names[0], str | int):
                 return {name: table[name] for name in names}
     return table
-
-
-def _is_rows(values: tuple, words: bool) -> bool:
-    kinds = str | bytes | (list | tuple | np.ndarray if words else str)
-    return all(isinstance(value, kinds) for value in values)
 
 
 def plain(values: Any, name: str) -> list[Any]:
@@ -164,17 +160,24 @@ def batch_count(source: Any) -> int | None:
 
 def elements(source: Any, *, shuffle: bool = False) -> Iterator[tuple]:
     """Yields the batches of one epoch: texts, labels and sample weights, or None."""
-    batches = source
+    batches, is_py_dataset = source, isinstance(source, keras.utils.PyDataset)
     if isinstance(source, tf.data.Dataset):
         if any(leaf.shape.rank == 0 for leaf in tf.nest.flatten(source.element_spec)):
             raise UserError("The dataset has single texts: give dataset.batch(32).")
         batches = source.as_numpy_iterator()
-    elif isinstance(source, keras.utils.PyDataset):
-        batches = _items(source, shuffle)
+    elif is_py_dataset:
+        source.on_epoch_begin()
+        count = source.num_batches
+        numbers = itertools.count() if count is None else range(count)
+        if shuffle and count is not None:
+            numbers = random.sample(numbers, count)
+        batches = map(source.__getitem__, numbers)
     for batch in batches:
         # Keras would read a list as a tuple.
         element = batch if isinstance(batch, tuple) else (batch,)
         yield keras.utils.unpack_x_y_sample_weight(element)
+    if is_py_dataset:
+        source.on_epoch_end()
 
 
 def first_element(source: Any) -> tuple | None:
@@ -182,17 +185,6 @@ def first_element(source: Any) -> tuple | None:
     if isinstance(source, keras.utils.PyDataset):
         source = iter([] if source.num_batches == 0 else [source[0]])
     return next(elements(source), None)
-
-
-def _items(source: keras.utils.PyDataset, shuffle: bool) -> Iterator[Any]:
-    source.on_epoch_begin()
-    count = source.num_batches
-    numbers = itertools.count() if count is None else range(count)
-    if shuffle and count is not None:
-        numbers = random.sample(numbers, count)
-    for number in numbers:
-        yield source[number]
-    source.on_epoch_end()
 
 
 class Traced:
@@ -209,6 +201,8 @@ class SentenceEncoder:
     encoder: TextEncoder
     tokenizer: WordPiece
     max_seq_length: int
+    # Names of the model's text inputs.
+    text_names: tuple[str, ...] = ("text",)
     # Whether a text may be a list of words.
     reads_words = False
 
@@ -252,7 +246,11 @@ class SentenceEncoder:
         return encode_texts(self.tokenizer, texts, self.max_seq_length)
 
     def _columns(self, texts: Any) -> Columns:
-        return columns_of(texts, ("text",))
+        names, words = self.text_names, self.reads_words
+        if not is_batched(texts):
+            return columns_of(texts, names, words=words)
+        batches = [columns_of(x, names, words=words) for x, *_ in elements(texts)]
+        return {name: [t for b in batches for t in b[name]] for name in names}
 
     def _columns_to_encode(self, texts: Any) -> Columns:
         """Returns strings or pairs, which any model encodes, or the model's inputs."""
@@ -271,8 +269,7 @@ class SentenceEncoder:
             if pooling == "mean":
                 vectors = [mean_over_tokens(state, inputs) for state in chosen]
             else:
-                vectors = [state[:, 0] for state in chosen]
-            vectors = [tf.cast(vector, tf.float32) for vector in vectors]
+                vectors = [tf.cast(state[:, 0], tf.float32) for state in chosen]
             return tf.add_n(vectors) / len(vectors)
 
         return Traced(infer)
