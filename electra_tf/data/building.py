@@ -49,7 +49,7 @@ def build(
 
     The records depend on the corpus and the settings only, not on the number of
     processes. Resumes an interrupted build. Reuses a finished build of the same
-    settings, even if its text is missing or the packages of ``installed`` changed.
+    settings, even if its text is missing or, of ``installed`` alone, has changed.
     Scripts with more than 4 MB of text need ``if __name__ == "__main__"``.
 
     Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
@@ -174,14 +174,15 @@ def _prepare(
         stored = built.settings
         text = stored.get("corpus_sha256")
         is_installed = [*config.corpus] == ["installed"] == built.corpus.get("sources")
-        if is_installed and settings.get("corpus_sha256") != text:
+        has_changed = is_installed and settings.get("corpus_sha256") != text
+        # The hash is missing if the text is.
+        same = settings | {"corpus_sha256": text} if has_changed else settings
+        _reject_other(folder, stored, {"corpus_sha256": text, **same}, "records")
+        if has_changed:
             log(
                 f"warning: the installed packages have changed since {folder} was "
                 "built; --overwrite or another folder makes new records of them"
             )
-            settings = {**settings, "corpus_sha256": text}
-        # The hash is missing if the text is.
-        _reject_other(folder, stored, {"corpus_sha256": text, **settings}, "records")
         log(f"{folder} holds these records already; using them")
         # Exists if the build was killed after its last step.
         with contextlib.suppress(OSError):

@@ -171,7 +171,7 @@ def _blocks(docstring: str) -> Iterator[list[str]]:
                 skipped_above = -1 if underlined else indentation
         elif indentation <= skipped_above and not _UNDERLINE.fullmatch(text):
             # Skip the body of a literal block (`text::`) or a directive.
-            is_literal = text.endswith("::") or text.startswith(".. ")
+            is_literal = text.endswith("::") or line.lstrip().startswith(".. ")
             skipped_above = indentation if is_literal else math.inf
             block.append(line)
 

@@ -93,11 +93,12 @@ class SquadSource:
             return questions
         # Combined files, such as SQuAD and its translation, may share ids: adds #2.
         unique: dict[str, Question] = {}
+        counts: dict[str, int] = {}
         for question in questions:
-            name, count = question.id, 1
+            name = question.id
             while name in unique:
-                count += 1
-                name = f"{question.id}#{count}"
+                counts[question.id] = counts.get(question.id, 1) + 1
+                name = f"{question.id}#{counts[question.id]}"
             unique[name] = dataclasses.replace(question, id=name)
         located = [question for question in unique.values() if question.is_located]
         if missing := len(questions) - len(located):

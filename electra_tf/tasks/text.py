@@ -139,7 +139,7 @@ class TextTask(Task):
         write_tsv(columns, path)
 
     def readable_label(self, label: Any) -> str:
-        return str(label)
+        return "|".join(label) if isinstance(label, tuple) else str(label)
 
     def details(self, answers: np.ndarray) -> dict[str, list[str]]:
         """Returns additional columns of ``write`` by name."""
