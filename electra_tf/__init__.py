@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Silences all but fatal TensorFlow logs, unless the user has set a level. Errors are
-# also raised as exceptions, and XLA logs each use of its cache as one.
+# Silences all but fatal TensorFlow logs, unless the user has set a level: errors are
+# also raised as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __version__ = "0.3.0"

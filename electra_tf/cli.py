@@ -281,7 +281,8 @@ def _definitions(config_class: type) -> flags.FlagValues:
 
 def summary(config_class: type) -> str:
     """Returns the first line of the docstring, without its period."""
-    return inspect.getdoc(config_class).split("\n")[0].rstrip(".")
+    # None under python -OO.
+    return (inspect.getdoc(config_class) or "").split("\n")[0].rstrip(".")
 
 
 def help_text(config_class: type, texts: str) -> str:

@@ -11,7 +11,7 @@ from absl import flags
 
 from electra_tf import cli, files
 from electra_tf.cli import Log
-from electra_tf.comparison.store import ENCODER, Store
+from electra_tf.comparison.store import ENCODER, SETTINGS, Store
 from electra_tf.config import fields
 from electra_tf.config.commands import CompareConfig, ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
@@ -243,13 +243,16 @@ def make(config: CompareConfig, log: Log) -> Plan:
         name: warm_start.completed(system, log)
         for name, system in described.items()
     }
-    for system in described.values():
+    # A comparison that has begun does not need the folders of initial weights any more.
+    is_new = not Path(config.output_dir, SETTINGS).exists()
+    started = [x for x in described.values() if x.run.init_from and is_new]
+    for system in started:
         warm_start.check(system)
     first = next(iter(described.values()))
     budgeted(described, config, first.data.vocab_size)
     run = dataclasses.replace(first.run, model_dir=config.output_dir, overwrite=False)
     data = build.pretraining_data(dataclasses.replace(first, run=run), log)
-    for system in described.values():
+    for system in started:
         warm_start.check(system, data)
     return Plan(config, budgeted(described, config, len(data.vocabulary)), tasks, data)
 

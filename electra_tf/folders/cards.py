@@ -161,9 +161,10 @@ def facts_of(path: Path) -> str:
     return (title + sections).lstrip()
 
 
-def without_model(facts: str) -> str:
-    """Leaves out the section on the model: flags of ``convert`` may change it."""
-    return re.sub(r"^## Model\n.*?(?=^## |\Z)", "", facts, flags=re.M | re.S)
+def with_model(facts: str, lines: Sequence[str]) -> str:
+    """Replaces the section on the model: flags of ``convert`` may change it."""
+    rest = re.sub(r"^## Model\n.*?(?=^## |\Z)", "", facts, flags=re.M | re.S)
+    return "\n".join(["## Model", "", *lines, "", rest]).rstrip()
 
 
 def _model(about: Mapping[str, Any]) -> list[str]:

@@ -199,7 +199,7 @@ class PretrainingFolder:
         if self.vocabulary_sha256 not in (None, vocabulary.sha256):
             path = self.path / VOCABULARY
             raise UserError(
-                f"{path} does not have the SHA-256 in {CONFIG}: restore it."
+                f"{path} does not have the SHA-256 in {CONFIG}: restore the run's file."
             )
 
     def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:

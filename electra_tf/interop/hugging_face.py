@@ -16,7 +16,7 @@ from electra_tf import cli, files
 from electra_tf.errors import UserError, explained
 from electra_tf.folders import cards
 from electra_tf.folders.models import HUGGING_FACE_FILES, to_half
-from electra_tf.interop import task_heads, tokenizer_files
+from electra_tf.interop import networks, task_heads, tokenizer_files
 from electra_tf.interop.names import HEAD_SCOPES, HUGGING_FACE, Tensors, scatter
 from electra_tf.interop.networks import Imported, Sizes, Source, Tower
 
@@ -303,10 +303,7 @@ def model_card(model: Imported) -> str:
     else:
         loaded = task_heads.CLASSES[main] if model.main.head else "ElectraModel"
         title, use, tags = "Encoder", "and exported", "electra"
-        lines = [f"* {main}: {model.main.sizes}"]
-        lines += [f"* {x}, in `{x}/`: {model.towers[x].sizes}" for x in others]
-        casing = (model.lower_case, model.strip_accents)
-        lines += cards.text_lines(*casing, model.vocabulary, model.trained_length)
-        facts = "\n".join(["## Model", "", *lines, "", model.facts])
+        lines = networks.about(model, folders={x: f", in `{x}/`" for x in others})
+        facts = cards.with_model(model.facts, lines)
     front, code = _FRONT_MATTER.format(tags=tags), _CODE.format(loaded=loaded)
     return front + cards.card(title, use, code, facts.rstrip())

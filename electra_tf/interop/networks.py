@@ -23,6 +23,7 @@ import numpy as np
 
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
+from electra_tf.folders.cards import text_lines
 from electra_tf.layers import TextEmbedding
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.quantization import modes
@@ -147,7 +148,7 @@ class Imported:
         not_taken: names of arrays that were not read, such as task heads.
         notes: assumptions and warnings for the user.
         run: config.json of the pretraining run.
-        facts: sections of the run's model card; without a task, not that on the model.
+        facts: sections of the run's model card.
         recipe: fine-tuning flags that the encoder's folder recommends.
         task: head of a fine-tuned model; the discriminator then has no head.
 
@@ -195,6 +196,16 @@ class Imported:
     def main(self) -> Tower:
         """The tower to fine-tune: the discriminator, or else the generator."""
         return next(iter(self.towers.values()))
+
+
+def about(model: Imported, folders: Mapping[str, str] | None = None) -> list[str]:
+    """Returns Markdown lines on towers, which may lie in ``folders``, and on text."""
+    lines = [
+        f"* {name}{(folders or {}).get(name, '')}: {tower.sizes}"
+        for name, tower in model.towers.items()
+    ]
+    casing = model.lower_case, model.strip_accents
+    return lines + text_lines(*casing, model.vocabulary, model.trained_length)
 
 
 def models(imported: Imported) -> dict[str, keras.Model]:

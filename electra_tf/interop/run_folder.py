@@ -8,7 +8,7 @@ import numpy as np
 
 from electra_tf import files
 from electra_tf.errors import UserError
-from electra_tf.folders.cards import facts_of, without_model
+from electra_tf.folders.cards import facts_of, with_model
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.folders.models import HALVES, KERAS, Model, versions
 from electra_tf.folders.pretraining import (
@@ -62,7 +62,7 @@ def read(source: Source) -> Imported:
         **folder.casing,
         trained_length=folder.trained_length,
         run=folder.settings,
-        facts=without_model(facts_of(folder.path / CARD)),
+        facts=facts_of(folder.path / CARD),
         # Of the encoder that fine-tuning starts from.
         recipe={} if source.only == "generator" else recommended(folder.path),
     )
@@ -125,7 +125,8 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     if model.recipe:
         files.write_json(folder / RECIPE, model.recipe)
     if model.facts:
-        files.write_text(folder / CARD, f"# Encoder, by ELECTRA\n\n{model.facts}")
+        facts = with_model(model.facts, networks.about(model))
+        files.write_text(folder / CARD, f"# Encoder, by ELECTRA\n\n{facts}\n")
     return ()
 
 

@@ -101,7 +101,7 @@ def argument_names(cls: type) -> tuple[str, ...]:
 
 
 def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> Any:
-    """Returns an uncompiled copy of a registered model with newly initialized weights.
+    """Returns an uncompiled copy of a model with newly initialized weights.
 
     The model must create its variables in ``__init__``. ``dtype`` is the name of the
     copy's dtype policy, or None to keep each layer's. ``others`` replace values of the
@@ -116,4 +116,6 @@ def fresh_copy(model: keras.Model, dtype: str | None = None, **others: Any) -> A
         return part | {key: x for key, x in others.items() if key in part}
 
     config = json.loads(json.dumps(config), object_hook=replace)
-    return keras.saving.deserialize_keras_object(config)
+    # The class may be a user's own, and not registered.
+    with keras.saving.custom_object_scope({type(model).__name__: type(model)}):
+        return keras.saving.deserialize_keras_object(config)

@@ -312,21 +312,26 @@ class NonFiniteGuard(StepCallback):
         self.store = store
 
     def after_step(self, step: int, logs: Logs) -> None:
-        optimizer = _inner(self.model.optimizer)
-        path = getattr(optimizer, "nonfinite_variable", lambda: None)()
-        bad = [name for name, x in _numbers(logs).items() if not math.isfinite(x)]
-        names = [f"the log {name!r}" for name in bad[:1]]
-        names += [f"the gradient of {path}"] if path else []
-        if not names:
+        name = first_nonfinite(self.model, logs)
+        if name is None:
             return
         kept, steps = "no checkpoint", self.store.steps() if self.store else []
         if steps:
             kept = f"the checkpoint of step {steps[-1]} in {self.store.directory}"
         raise FloatingPointError(
-            f"step {step}: not finite: {' and '.join(names)}. Lower the learning rate "
-            "(5e-4 is for small models, 2e-4 for base and large) or lengthen the "
-            f"warm-up, then start again; {kept} was kept."
+            f"step {step}: not finite: {name}. Lower the learning rate (5e-4 is for "
+            "small models, 2e-4 for base and large) or lengthen the warm-up, then "
+            f"start again; {kept} was kept."
         )
+
+
+def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
+    """Returns the names of a log and a gradient that are not finite, or None."""
+    path = getattr(_inner(model.optimizer), "nonfinite_variable", lambda: None)()
+    bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
+    names = [f"the log {name!r}" for name in bad[:1]]
+    names += [f"the gradient of {path}"] if path else []
+    return " and ".join(names) or None
 
 
 def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

@@ -115,10 +115,12 @@ class MetricsLog:
 
     def __init__(self, path: str | os.PathLike, *, first_step: int = 0):
         self.path = Path(path)
-        rows = files.read_json_lines(self.path)
-        rows = [row for row in rows if files.fits(row.get("step"), int)]
-        kept = (row for row in rows if row["step"] <= first_step)
-        files.write_json_lines(self.path, kept)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            rows = files.read_json_lines(self.path)
+            rows = [row for row in rows if files.fits(row.get("step"), int)]
+            kept = (row for row in rows if row["step"] <= first_step)
+            files.write_json_lines(self.path, kept)
 
     def __call__(self, step: int, values: dict[str, float]) -> None:
         files.append_json_line(
