@@ -194,8 +194,8 @@ def main():
             totals = details["finetuning"] = finetuning(folder, arguments.rounds)
             what = "fine-tuning small on 640 rows: fixed cost"
             rows.append(median("CPU seconds", what, totals, "fixed"))
-    phases = details.get("phases", {}).items()
-    print(", ".join(f"{name} {seconds:.1f}" for name, seconds in phases))
+    if phases := details.get("phases"):
+        print(", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items()))
     harness.report("startup", rows, arguments.output, **details)
 
 

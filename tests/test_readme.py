@@ -66,6 +66,7 @@ runner direct_num_workers direct_running_mode environment_type flink_master
 flink_version flink_job_server_jar job_endpoint project region
 spark_master_url spark_job_server_jar conf cores host master memory temp_location
 port clients requests no app fail retry show silent
+tf_xla_persistent_cache_directory
 """
 
 

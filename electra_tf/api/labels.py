@@ -97,6 +97,7 @@ class LabelLookup:
             is_flags = len(values) == len(target) and all(0 <= x <= 1 for x in values)
             indices = {self._named(value) for value in values}
             is_labels = len(indices) == len(values) and None not in indices
+            is_labels &= self._has_numbers
             if is_flags and is_labels:
                 raise UserError(
                     f"Row {row}: {values!r:.100} may be labels or a row of 0 and 1; "

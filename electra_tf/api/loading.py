@@ -156,7 +156,7 @@ class PretrainedModel(SentenceEncoder):
     encoder: TextEncoder
     tokenizer: WordPiece
     max_seq_length: int
-    _detector: ReplacedTokenDetector | None
+    _detector: ReplacedTokenDetector | None = None
     _traces: dict[tuple, Any] = dataclasses.field(default_factory=dict, init=False)
 
     def predict(self, texts: Any, batch_size: int | None = None) -> Answers:

@@ -1,6 +1,7 @@
 """File operations for local paths and, with fsspec, paths with a scheme (``gs://``)."""
 
 import contextlib
+import functools
 import glob
 import hashlib
 import importlib
@@ -123,6 +124,18 @@ def open_unpacked(path: files.AnyPath) -> Iterator[BinaryIO]:
 
 
 def sha256(path: files.AnyPath) -> str:
-    """Computes the hex SHA-256 of a file."""
+    """Returns the hex SHA-256 of a file; reads a local one again if it has changed."""
+    if is_remote(path):
+        return _sha256(path)
+    status = os.stat(path)
+    return _known_sha256(os.fspath(path), status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_sha256(path: str, size: int, changed: int) -> str:
+    return _sha256(path)
+
+
+def _sha256(path: files.AnyPath) -> str:
     with open_bytes(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

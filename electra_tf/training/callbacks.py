@@ -71,7 +71,8 @@ def named_callbacks(
 
 
 def _make_callback(name: str, factory: Any) -> keras.callbacks.Callback:
-    callback = factory()
+    with explained(f"--callback={name} cannot be called", TypeError):
+        callback = factory()
     if not isinstance(callback, keras.callbacks.Callback):
         raise UserError(f"--callback={name} made {callback}, not a Keras callback.")
     return callback

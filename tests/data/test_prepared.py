@@ -116,6 +116,8 @@ def test_records_with_a_scheme(tmp_path):
         pipeline.expand_files("file:///nothing/x-*")
     rows = np.concatenate(common.examples(tmp_path / "a", "train"))
     assert data.token_counts[5:].tolist() == np.bincount(rows)[5:].tolist()
+    # Neither padding nor the ends of rows are text.
+    assert data.token_counts[[0, 2, 3]].tolist() == [0, 0, 0]
     shutil.copy(here.eval_files[0], here.train_files[0])
     with pytest.raises(ValueError, match=r"file://.* bytes, the manifest lists"):
         records.verify(f"file://{tmp_path}/a")
