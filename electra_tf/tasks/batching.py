@@ -83,14 +83,17 @@ class TrainingOrder:
         """Batches per epoch, rounded up as in the original code."""
         return math.ceil(len(self.lengths) / self.batch_size)
 
+    @property
+    def grouped(self) -> int:
+        # With few batches, a larger window would give every batch one length.
+        return min(50, max(1, self.steps_per_pass // 8))
+
     def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, int]]:
         """Yields (row indices [B], padded length) of each step."""
         random = np.random.default_rng([seed, self.updates])
         stream = np.zeros([0], np.int64)
-        # With few batches, a larger window would give every batch one length.
-        grouped = min(50, max(1, self.steps_per_pass // 8))
         while steps > 0:
-            count = min(steps, grouped)
+            count = min(steps, self.grouped)
             while len(stream) < count * self.batch_size:
                 stream = np.concatenate([stream, random.permutation(len(self.lengths))])
             window = stream[: count * self.batch_size]
