@@ -54,8 +54,13 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
 
     Create ``multi_worker`` before any other use of TensorFlow's runtime.
     """
-    named = {"multi_worker": _multi_worker, "tpu": _tpu, "mirrored": _mirrored}
-    return named.get(name, tf.distribute.get_strategy)()
+    if name == "multi_worker":
+        return _multi_worker()
+    if name == "tpu":
+        return _tpu()
+    if name == "mirrored":
+        return _mirrored()
+    return tf.distribute.get_strategy()
 
 
 def check_same_start(
