@@ -1,6 +1,8 @@
 """Initial weights from a run, an imported model, a generator or token counts."""
 
+import collections
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,11 @@ from electra_tf.folders.pretraining import PretrainingFolder, named
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.pretraining import PretrainingModel
 from electra_tf.pretraining.base import learned_weights
-from electra_tf.training.checkpoints import LoadReport, load_weights, named_variables
+from electra_tf.training.checkpoints import (
+    checkpoints_in,
+    named_variables,
+    read_weights,
+)
 
 _SIZES = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
@@ -41,7 +47,6 @@ _ALIASES = {
     "model/generator_embeddings/": "model/embeddings/",
     "model/discriminator_embeddings/layer_norm_": "model/embeddings/layer_norm_",
 }
-_GENERATOR = ("model/generator/", "model/generator_embeddings/")
 
 
 def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
@@ -140,7 +145,9 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
             f"which both networks share (--sharing={config.generator.sharing}): leave "
             "out one of them, or add --sharing=nes or untied."
         )
-    if not _has_weights(named(init_from)):
+    path = named(init_from)
+    saved = filter(PretrainingFolder(path).has_model, layout.MODELS)
+    if not [*_checkpoints(path), *saved]:
         raise FileNotFoundError(
             f"--init_from={init_from} has no weights: name the folder of a pretraining "
             "run, one of its checkpoints, or the output of python -m electra_tf "
@@ -180,16 +187,13 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
         )
 
 
-def _has_weights(path: Path) -> bool:
-    """Returns True for a checkpoint, a folder of checkpoints or of saved models."""
-    folder = PretrainingFolder(path)
-    index = path.with_name(f"{path.name.removesuffix('.index')}.index")
-    return (
-        index.is_file()
-        or any(path.glob("*.index"))
-        or folder.has_checkpoint()
-        or any(map(folder.has_model, layout.MODELS))
-    )
+def _checkpoints(path: Path) -> list[str]:
+    """Returns the prefixes of a named checkpoint, of a folder of them, or of a run."""
+    prefix = str(path).removesuffix(".index")
+    if Path(f"{prefix}.index").is_file():
+        return [prefix]
+    inside = checkpoints_in(path / layout.CHECKPOINTS) or checkpoints_in(path)
+    return [*inside.values()]
 
 
 def _remedy(flag: str, value: Any) -> str:
@@ -204,9 +208,7 @@ def initialize(
     """Initializes the weights of a fresh run."""
     init_from, source = config.run.init_from, config.training.generator_init_from
     if init_from:
-        loaded = load(init_from, model)
-        log(f"weights from {init_from}: {loaded}")
-        _check_generator(config, model, loaded)
+        _check_generator(config, model, load(init_from, model, log))
     if config.generator_kind == "unigram":
         model.generator.set_counts(data.token_counts)
     if source:
@@ -215,7 +217,7 @@ def initialize(
 
 
 def _check_generator(
-    config: PretrainConfig, model: PretrainingModel, loaded: LoadReport
+    config: PretrainConfig, model: PretrainingModel, kept: dict[str, keras.Variable]
 ) -> None:
     """Raises UserError if a generator that the run relies on was not restored."""
     training = config.training
@@ -223,8 +225,7 @@ def _check_generator(
     if training.generator_init_from or not (training.freeze_generator or copied):
         return
     own = {id(variable) for variable in learned_weights(model.generator)}
-    names = {n for n, v in named_variables(model).items() if id(v) in own}
-    if lacking := sorted(names.difference(loaded.restored)):
+    if lacking := [name for name, v in kept.items() if id(v) in own]:
         is_frozen = training.freeze_generator
         fix = "--generator_init_from" if is_frozen else "--notwo_stage_copy"
         raise UserError(
@@ -257,7 +258,7 @@ def _load_generator(
             "records."
         )
     loaded = models.load(file, keras.Model)
-    if misfit := _misfit(file, generator, loaded):
+    if misfit := _misfit(generator, loaded):
         raise UserError(
             f"--generator_init_from={source} does not fit: {misfit}. Set "
             "--generator_hidden_size and the other sizes to its own."
@@ -267,72 +268,120 @@ def _load_generator(
         own.assign(other.numpy())
 
 
-def load(init_from: str, model: PretrainingModel) -> LoadReport:
+def load(
+    init_from: str, model: PretrainingModel, log: Log
+) -> dict[str, keras.Variable]:
     """Copies weights of a run, a checkpoint or an imported folder into ``model``.
 
-    A folder's checkpoints take precedence over its saved models. ``generator.keras``
-    and ``discriminator.keras`` are loaded with their heads, ``encoder.keras`` for the
-    remaining weights. A masked LM's encoder and a discriminator can initialize each
-    other. Heads and generators of another shape keep their initial values. An error
-    leaves ``model`` unchanged.
+    A folder's checkpoints take precedence over its saved models. A masked LM's encoder
+    and a discriminator can initialize each other. Returns the variables that keep
+    their initial values: what the source lacks, and heads and generators of another
+    shape. An error leaves ``model`` unchanged.
     """
-    path = named(init_from)
-    folder = PretrainingFolder(path)
+    path, stored = named(init_from), {}
     # Not the trainable variables: a frozen generator has weights, too.
-    own = {id(variable) for variable in learned_weights(model)}
-    trained = {n: v for n, v in named_variables(model).items() if id(v) in own}
-    saved = {
-        name: part for name, part in model.artifacts().items() if folder.has_model(name)
-    }
-    if folder.has_checkpoint() or not saved:
-        place = path / layout.CHECKPOINTS if folder.has_checkpoint() else path
-        return load_weights(place, trained, aliases=_ALIASES, optional=_optional)
-    values, unfit = {}, ()
-    # The encoder comes last: the other models contain it.
-    for name in sorted(saved, key="encoder".__eq__):
-        part, file = learned_weights(saved[name]), folder.model_path(name)
-        if not own >= {id(variable) for variable in part}:
-            raise UserError(
-                f"{file} holds plain tables, but the networks of this run share parts "
-                "of theirs (--sharing=token or gdes): start from the checkpoints of a "
-                "run, or with --sharing=tied, nes, untied or all."
-            )
-        if name == "encoder" and all(id(variable) in values for variable in part):
-            continue
-        loaded = models.load(file, TextEncoder if name == "encoder" else keras.Model)
-        misfit = _misfit(file, saved[name], loaded)
-        if misfit and name == "generator" and len(saved) > 1:
-            unfit = (name,)
-            continue
-        if misfit:
-            raise UserError(
-                f"{init_from} does not fit this run: {misfit}. Set the run to the "
-                "sizes of the weights."
-            )
-        for variable, other in zip(part, learned_weights(loaded), strict=True):
-            value = other.numpy()
-            _, known = values.setdefault(id(variable), (variable, value))
-            if not np.array_equal(known, value):
-                raise UserError(f"{file}: {other.path} differs from another model's.")
-    for variable, value in values.values():
-        variable.assign(value)
-    return LoadReport(
-        restored=tuple(n for n, v in trained.items() if id(v) in values),
-        missing=tuple(n for n, v in trained.items() if id(v) not in values),
-        unused=(),
-        unfit=unfit,
+    learned = {id(variable) for variable in learned_weights(model)}
+    variables = {n: v for n, v in named_variables(model).items() if id(v) in learned}
+    if prefixes := _checkpoints(path):
+        stored = read_weights(prefixes)
+        values = _from_checkpoint(init_from, stored, variables)
+    else:
+        names = {id(variable): name for name, variable in variables.items()}
+        values = _from_models(PretrainingFolder(path), model, names)
+    if not values:
+        raise UserError(
+            f"--init_from={init_from} has no weights of this run's networks. Convert "
+            "those of other libraries first (python -m electra_tf convert)."
+        )
+    for name, value in values.items():
+        variables[name].assign(value)
+    kept = {name: v for name, v in variables.items() if name not in values}
+    used = {id(value) for value in values.values()}
+    unused = sorted(name for name, value in stored.items() if id(value) not in used)
+    log(
+        f"weights from {init_from}: restored {len(values)} variables; absent there or "
+        f"of another shape, and kept as initialized: {_parts(kept)}; in the checkpoint "
+        f"and not used: {_parts(unused)}"
     )
+    return kept
+
+
+def _parts(names: Iterable[str]) -> str:
+    """Counts variables by part, such as "model/generator (31)"."""
+    counts = collections.Counter("/".join(name.split("/")[:2]) for name in names)
+    return ", ".join(f"{part} ({count})" for part, count in counts.items()) or "none"
+
+
+def _from_checkpoint(
+    source: str, stored: dict[str, np.ndarray], variables: dict[str, keras.Variable]
+) -> dict[str, np.ndarray]:
+    """Returns the values of variables by name, without optional parts that differ."""
+    keys = {name: name for name in variables}
+    for ours, theirs in _ALIASES.items():
+        for name in variables:
+            if name not in stored and name.startswith(ours):
+                keys[name] = theirs + name.removeprefix(ours)
+    values = {name: stored[key] for name, key in keys.items() if key in stored}
+    differ = [n for n, value in values.items() if value.shape != variables[n].shape]
+    for name in differ:
+        if not _optional(name):
+            raise UserError(
+                f"--init_from={source} does not fit this run: {name} "
+                f"{[*values[name].shape]}, this run has {[*variables[name].shape]}. "
+                "Set the run to the sizes of the weights."
+            )
+    others = (variables.keys() - values.keys()) | (stored.keys() - {*keys.values()})
+    unfit = {_optional(name) for name in (*differ, *others)} - {None}
+    return {n: value for n, value in values.items() if _optional(n) not in unfit}
 
 
 def _optional(name: str) -> str | None:
     """Returns the optional head or generator that has this variable, or None."""
-    if name.startswith(_GENERATOR):
+    if name.startswith("model/generator"):
         return "/".join(name.split("/")[:2])
     is_head = "/transformer/" not in name and "embeddings" not in name
     return name.rpartition("/")[0] if is_head else None
 
 
-def _misfit(path: Path, part: keras.Model, loaded: keras.Model) -> str:
+def _from_models(
+    folder: PretrainingFolder, model: PretrainingModel, names: dict[int, str]
+) -> dict[str, np.ndarray]:
+    """Returns the values of variables by name, without a generator that differs.
+
+    ``generator.keras`` and ``discriminator.keras`` are loaded with their heads,
+    ``encoder.keras`` for the remaining weights. ``names`` are by id of the variable.
+    """
+    saved = {n: part for n, part in model.artifacts().items() if folder.has_model(n)}
+    values = {}
+    # The encoder comes last: the other models contain it.
+    for kind in sorted(saved, key="encoder".__eq__):
+        file, part = folder.model_path(kind), saved[kind]
+        own = [names.get(id(variable)) for variable in learned_weights(part)]
+        if None in own:
+            raise UserError(
+                f"{file} holds plain tables, but the networks of this run share parts "
+                "of theirs (--sharing=token or gdes): start from the checkpoints of a "
+                "run, or with --sharing=tied, nes, untied or all."
+            )
+        if kind == "encoder" and values.keys() >= {*own}:
+            continue
+        loaded = models.load(file, TextEncoder if kind == "encoder" else keras.Model)
+        misfit = _misfit(part, loaded)
+        if misfit and kind == "generator" and len(saved) > 1:
+            continue
+        if misfit:
+            raise UserError(
+                f"{file} does not fit this run: {misfit}. Set the run to the sizes of "
+                "the weights."
+            )
+        for name, other in zip(own, learned_weights(loaded), strict=True):
+            value = other.numpy()
+            if not np.array_equal(values.setdefault(name, value), value):
+                raise UserError(f"{file}: {other.path} differs from another model's.")
+    return values
+
+
+def _misfit(part: keras.Model, loaded: keras.Model) -> str:
     """Names the first difference of the variables of ``loaded`` and ``part``, or ""."""
 
     def described(model: keras.Model) -> list[str]:
@@ -345,5 +394,5 @@ def _misfit(path: Path, part: keras.Model, loaded: keras.Model) -> str:
     pairs = itertools.zip_longest(
         described(loaded), described(part), fillvalue="no more variables"
     )
-    wrong = (f"{path.name}: {a}, this run has {b}" for a, b in pairs if a != b)
+    wrong = (f"{a}, this run has {b}" for a, b in pairs if a != b)
     return next(wrong, "")

@@ -5,15 +5,14 @@ with ``tf.train.Checkpoint``. The names do not depend on Keras's layer counters,
 process that builds the same model can resume.
 """
 
-import collections
-import dataclasses
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.utils.naming import to_snake_case
 
@@ -44,7 +43,10 @@ class CheckpointStore:
     ):
         self.directory = Path(directory)
         files.check_checkpoint_path(self.directory)
-        self._variables = {name: _raw(v) for name, v in variables.items()}
+        self._variables = {
+            name: variable.value if isinstance(variable, keras.Variable) else variable
+            for name, variable in variables.items()
+        }
         self._keep, self._log = keep, log
         self._checkpoint = tf.train.Checkpoint(variables=self._variables)
         tensors = self._variables.values()
@@ -101,7 +103,8 @@ class CheckpointStore:
         if prefix is None:
             return None
         # Compared both ways: TensorFlow does not report variables without a value.
-        shapes = _shapes(prefix)
+        stored = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+        shapes = {name: stored[key] for name, key in _by_name(stored).items()}
         own = {name: v.shape.as_list() for name, v in self._variables.items()}
         absent = "(absent)"
         wrong = [
@@ -120,111 +123,30 @@ class CheckpointStore:
         return int(prefix.rpartition("-")[2])
 
 
-@dataclasses.dataclass(frozen=True)
-class LoadReport:
-    """Names of the variables that ``load_weights`` restored, kept or ignored."""
+def read_weights(prefixes: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns the learned weights of a model by name, from the last intact checkpoint.
 
-    restored: tuple[str, ...]
-    missing: tuple[str, ...]  # Not in the checkpoint.
-    unused: tuple[str, ...]  # Only in the checkpoint.
-    unfit: tuple[str, ...] = ()  # Optional parts of the model with other shapes.
-
-    def __str__(self) -> str:
-        unfit = ", ".join(self.unfit)
-        unfit = unfit and f" initialized because shapes differ: {unfit};"
-        return (
-            f"restored {len(self.restored)} variables;{unfit} not in the checkpoint "
-            f"and kept as initialized: {_parts(self.missing)}; in the checkpoint and "
-            f"not used: {_parts(self.unused)}"
-        )
-
-
-def _parts(names: Iterable[str]) -> str:
-    """Counts variables by part, such as "model/generator (31)"."""
-    counts = collections.Counter("/".join(name.split("/")[:2]) for name in names)
-    return ", ".join(f"{part} ({count})" for part, count in counts.items()) or "none"
-
-
-def load_weights(
-    path: str | os.PathLike,
-    variables: Mapping[str, tf.Variable],
-    *,
-    aliases: Mapping[str, str] | None = None,
-    optional: Callable[[str], str | None] = lambda name: None,
-) -> LoadReport:
-    """Loads the values of ``variables`` from a checkpoint and returns a report.
-
-    ``path`` is a checkpoint prefix (".../ckpt-100") or a folder, for its newest intact
-    checkpoint. ``aliases`` maps name prefixes to prefixes in the file. ``optional``
-    maps a variable to the name of its optional part of the model, or None. A part that
-    differs in the checkpoint is not loaded. An error changes no variable.
+    Optimizer, counters and seeds are left out.
     """
-    path = Path(path)
-    files.check_checkpoint_path(path)
-    prefixes = [str(path).removesuffix(".index")]
-    if path.is_dir():
-        prefixes = checkpoints_in(path).values()
+    files.check_checkpoint_path(prefixes[0])
     prefix = _newest_intact(prefixes, note)
-    if prefix is None:
-        raise OSError(f"no checkpoint in {path}.")
-    shapes = _shapes(prefix)
-    stored = {name: name for name in variables}
-    for ours, theirs in (aliases or {}).items():
-        for name in variables:
-            if name not in shapes and name.startswith(ours):
-                stored[name] = theirs + name.removeprefix(ours)
-    saved = {name: shapes[key] for name, key in stored.items() if key in shapes}
-    differ = [name for name in saved if saved[name] != list(variables[name].shape)]
-    lacking = [name for name in variables if name not in saved]
-    unused = sorted(shapes.keys() - {*stored.values()})
-    unlike = {optional(name) for name in (*differ, *lacking, *unused)}
-    unfit = (unlike & {optional(name) for name in saved}) - {None}
-    shared = [name for name in saved if optional(name) not in unfit]
-    wrong = [
-        f"{name}: checkpoint {saved[name]}, model {list(variables[name].shape)}"
-        for name in differ
-        if not optional(name)
-    ]
-    if wrong:
-        raise UserError(
-            f"checkpoint {prefix} does not fit: {'; '.join(wrong)}. Build the model "
-            "with the checkpoint's sizes."
-        )
-    if not shared:
-        raise UserError(
-            f"checkpoint {prefix} has none of the {len(variables)} variables; it has "
-            f"{', '.join(sorted(shapes)[:5])}, ..."
-        )
     reader = tf.train.load_checkpoint(prefix)
-    for name in shared:
-        _raw(variables[name]).assign(reader.get_tensor(_key(stored[name])))
-    return LoadReport(
-        restored=tuple(shared),
-        missing=tuple(name for name in lacking if optional(name) not in unfit),
-        unused=tuple(name for name in unused if optional(name) not in unfit),
-        unfit=tuple(sorted(unfit)),
-    )
+    dtypes = reader.get_variable_to_dtype_map()
+    return {
+        name: reader.get_tensor(key)
+        for name, key in _by_name(dtypes).items()
+        if name.startswith("model/") and dtypes[key].is_floating
+    }
 
 
-def _raw(variable: tf.Variable | keras.Variable) -> tf.Variable:
-    return variable if isinstance(variable, tf.Variable) else variable.value
-
-
-def _key(name: str) -> str:
-    """Returns the key of a variable in ``tf.train.Checkpoint(variables=...)``."""
-    escaped = name.replace(".", "..").replace("/", ".S")
-    return f"variables/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-def _shapes(prefix: str) -> dict[str, list[int]]:
-    """Returns the shapes of a checkpoint's variables by name (inverts ``_key``)."""
-    named = {}
-    shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    for key, shape in shapes.items():
+def _by_name(stored: Iterable[str]) -> dict[str, str]:
+    """Returns the keys of ``tf.train.Checkpoint(variables=...)`` by variable name."""
+    keys = {}
+    for key in stored:
         if match := re.fullmatch(r"variables/([^/]+)/\.ATTRIBUTES/.*", key):
             name = re.sub(r"\.(S|\.)", lambda m: {"S": "/", ".": "."}[m[1]], match[1])
-            named[name] = list(shape)
-    return named
+            keys[name] = key
+    return keys
 
 
 def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
@@ -264,14 +186,6 @@ def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
 
 def _remove_leftovers(directory: Path) -> None:
     """Removes the files of killed saves, which do not count as damaged checkpoints."""
-    for part in directory.glob(f"{_PREFIX}-*_temp"):
-        # Up to version 0.2, the index was written in place while this folder existed.
-        prefix = str(part).removesuffix("_temp")
-        try:
-            _newest_intact([prefix], note)
-        except OSError:
-            files.remove(f"{prefix}.index")
-        files.remove(part)
     steps = checkpoints_in(directory)
     for path in directory.iterdir():
         data = re.match(rf"{_PREFIX}-(\d+)\.data-", path.name)

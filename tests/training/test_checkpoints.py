@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.training import checkpoints
-from electra_tf.training.checkpoints import CheckpointStore, load_weights
+from electra_tf.training.checkpoints import CheckpointStore, read_weights
 from electra_tf.training.optimizers import AdamW
 from tests import ROOT
 
@@ -51,9 +51,12 @@ def folder(saved, tmp_path):
 
 @pytest.mark.parametrize("name", ["a[1]", "a\\b"])
 def test_folders_that_tensorflow_cannot_read_are_refused(tmp_path, name):
-    for use in (CheckpointStore, load_weights):
+    for use in (
+        lambda path: CheckpointStore(path, make_variables()),
+        lambda path: read_weights([f"{path}/ckpt-1"]),
+    ):
         with pytest.raises(ValueError, match=r"cannot read .* Rename the folder"):
-            use(tmp_path / name, make_variables())
+            use(tmp_path / name)
     CheckpointStore(tmp_path / "a[*? ", make_variables())
 
 
@@ -148,11 +151,6 @@ def test_leftovers_of_a_killed_save_are_removed(folder):
     (folder / ".saving-x" / "ckpt-4.index").write_bytes(b"x")
     # Killed between its data and its index.
     (folder / "ckpt-5.data-00000-of-00001").write_bytes(b"x")
-    # Of version 0.2: killed at the very end, in its data, and in its index.
-    for step in (3, 4, 6):
-        (folder / f"ckpt-{step}_temp").mkdir()
-    (folder / "ckpt-4.data-00000-of-00001").write_bytes(b"x")
-    (folder / "ckpt-6.index").write_bytes(b"x")
     (folder / "checkpoint").write_bytes(b"\xff{")
     store, _, messages = reopen(folder)
     assert store.restore_latest() == 3
@@ -269,31 +267,13 @@ def test_equal_names_are_an_error():
         checkpoints.named_variables(model)
 
 
-@pytest.mark.parametrize("form", ["folder", "prefix", "index"])
-def test_load_weights_reports(folder, form):
-    variables = make_variables(-1.0)
-    del variables["model/step"]
-    variables["model/new/bias"] = tf.Variable(-1.0)
-    path = {"folder": "", "prefix": "ckpt-2", "index": "ckpt-2.index"}[form]
-    report = load_weights(folder / path, variables)
-    assert report.restored == ("model/a/kernel", "model/b.c/bias")
-    assert report.missing == ("model/new/bias",)
-    assert report.unused == ("model/step",)
-    assert contents(variables) == {3.0 if form == "folder" else 2.0, -1.0}
-    assert "kept as initialized: model/new (1)" in str(report)
-
-
-def test_load_weights_errors(folder):
-    """Variables with other shapes are named, and none is changed."""
-    variables = make_variables(-1.0)
-    (folder / "empty").mkdir()
-    wide = {"model/b.c/bias": tf.Variable(tf.fill([9], -1.0))}
-    for path, own, kind, message in (
-        ("", variables | wide, ValueError, r"b\.c/bias: checkpoint \[8\], model \[9\]"),
-        ("", {"x": tf.Variable(-1.0)}, ValueError, "has none of the 1 variables"),
-        ("empty", variables, OSError, "no checkpoint in"),
-        ("ckpt-9", variables, OSError, "ckpt-9"),
-    ):
-        with pytest.raises(kind, match=message):
-            load_weights(folder / path, own)
-        assert contents(own) == {-1.0}
+def test_read_weights(folder):
+    """Without counters and optimizers, from the newest intact checkpoint."""
+    variables = make_variables(4.0) | {"optimizer/rate": tf.Variable(4.0)}
+    CheckpointStore(folder, variables).save(4)
+    prefixes = [str(folder / f"ckpt-{step}") for step in (2, 4)]
+    for expected in (4.0, 2.0):
+        read = read_weights(prefixes)
+        assert read.keys() == {"model/a/kernel", "model/b.c/bias"}
+        assert contents(read) == {expected}
+        flip(folder / "ckpt-4.data-00000-of-00001")
