@@ -8,7 +8,7 @@ import numpy as np
 from electra_tf.data import Vocabulary, installed, train_vocabulary
 
 VOCABULARY_SIZE = 30522
-# Enough for the vocabulary; reading all modules takes a minute.
+# Enough for the vocabulary.
 _MODULES = 2000
 
 

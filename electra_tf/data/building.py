@@ -180,8 +180,8 @@ def _prepare(
         _reject_other(folder, stored, {"corpus_sha256": text, **same}, "records")
         if has_changed:
             log(
-                f"warning: the installed packages have changed since {folder} was "
-                "built; --overwrite or another folder makes new records of them"
+                "warning: the text of the installed packages has changed since "
+                f"{folder} was built; --overwrite or another folder makes new records"
             )
         log(f"{folder} holds these records already; using them")
         # Exists if the build was killed after its last step.

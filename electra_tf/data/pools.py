@@ -7,13 +7,11 @@ import signal
 import threading
 
 
-def pool(workers: int | None = None) -> concurrent.futures.ProcessPoolExecutor:
-    """Returns worker processes, one per core by default."""
+def pool(workers: int) -> concurrent.futures.ProcessPoolExecutor:
+    """Returns worker processes."""
     # A forked child of a process that has run TensorFlow hangs.
     context = multiprocessing.get_context("spawn")
-    return concurrent.futures.ProcessPoolExecutor(
-        workers or cores(), context, _start_process
-    )
+    return concurrent.futures.ProcessPoolExecutor(workers, context, _start_process)
 
 
 def cores() -> int:

@@ -238,7 +238,7 @@ def test_other_installed_packages_are_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(installed, "fingerprint", lambda: "after")
     told = []
     assert build("installed", tmp_path / "records", log=told.append) == manifest
-    assert "installed packages have changed" in told[0]
+    assert "installed packages has changed" in told[0]
     assert "--overwrite" in told[0]
     with pytest.raises(ValueError, match="max_seq_length is 128 there and 64 here"):
         build("installed", tmp_path / "records", max_seq_length=64)
