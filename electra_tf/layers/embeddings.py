@@ -264,10 +264,12 @@ class DeltaEmbedding(_BorrowingEmbedding):
 def with_embeddings(model: Any, embeddings: TextEmbedding | None = None) -> Any:
     """Returns an equal model or layer on other embeddings, by default standalone ones.
 
-    This is a copy, or the same object if the embeddings are.
+    This is a copy, or the same object if the embeddings are, or if it has none.
     """
     layers = model._flatten_layers()
-    given = next(layer for layer in layers if isinstance(layer, TextEmbedding))
+    given = next((each for each in layers if isinstance(each, TextEmbedding)), None)
+    if given is None:
+        return model
     embeddings = embeddings or given.standalone()
     if embeddings is given:
         return model

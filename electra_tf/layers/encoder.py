@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from electra_tf.features import ENCODER_INPUTS, PRETRAINING, encoder_inputs
-from electra_tf.layers.embeddings import TextEmbedding, with_embeddings
-from electra_tf.layers.lora import LoraModel, train_factors
+from electra_tf.layers.embeddings import TextEmbedding
+from electra_tf.layers.lora import LoraModel
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.quantization import check_without_lora
 from electra_tf.layers.randomness import known_shape, split_seed
@@ -128,13 +128,6 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
     def _int8_layers(self) -> list[keras.layers.Layer]:
         return self.transformer.blocks
 
-    @keras.Model.trainable.setter
-    def trainable(self, value: bool) -> None:
-        keras.Model.trainable.fset(self, value)
-        if self.lora_rank:
-            # Keras sets the attribute of all variables.
-            train_factors(self.weights, value)
-
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         blocks = enumerate(self.transformer.blocks)
@@ -242,10 +235,6 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
         bottom = [*self.embeddings.trainable_variables, *projection]
         blocks = self.transformer.blocks
         return [bottom, *(block.trainable_variables for block in blocks)]
-
-    def standalone(self) -> TextEncoder:
-        """Returns this encoder, or a copy with separate tables."""
-        return with_embeddings(self)
 
     def take_over(self, source: TextEncoder) -> None:
         """Copies all weights from an equal encoder, which may share the embeddings."""

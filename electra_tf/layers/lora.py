@@ -5,7 +5,6 @@ A kernel W [D, F] with factors A [D, r] and B [r, F] multiplies by W + A B.
 
 import functools
 import os
-from collections.abc import Iterable
 from typing import Self
 
 import h5py
@@ -17,13 +16,8 @@ from electra_tf.layers.serialization import fresh_copy
 from electra_tf.layers.weights import check_positive
 
 
-def train_factors(weights: Iterable[keras.Variable], value: bool) -> None:
-    """Sets ``trainable`` of LoRA's factors to ``value``, and freezes other weights."""
-    for variable in weights:
-        variable.trainable = value and _is_factor(variable)
-
-
-def _is_factor(variable: keras.Variable) -> bool:
+def is_factor(variable: keras.Variable) -> bool:
+    """Returns whether a variable of a block is a factor of LoRA."""
     return "_lora_" in variable.name
 
 
@@ -43,9 +37,6 @@ class LoraModel:
         if any(modes(encoder)):
             raise UserError("The encoder is int8: train LoRA, merge it, then quantize.")
         encoder.lora_rank = rank
-        # A layer that is not trainable has no trainable variables.
-        encoder.trainable = False
-        encoder.trainable = True
         for block in encoder.transformer.blocks:
             block._tracker.unlock()
             add = functools.partial(block.add_weight, dtype="float32", autocast=False)
@@ -56,11 +47,14 @@ class LoraModel:
                 b = add((rank, columns), "zeros", name=f"{name}b")
                 kernel.lora = (a, b)
             block._tracker.lock()
+        # Freezes all but the factors; Keras passes only changes on to sublayers.
+        encoder.trainable = False
+        encoder.trainable = True
 
     def merge_lora(self) -> Self:
         """Returns a copy with the factors added to the kernels."""
         copy = fresh_copy(self, lora_rank=None)
-        weights = [v for v in self.weights if not _is_factor(v)]
+        weights = [v for v in self.weights if not is_factor(v)]
         for variable, target in zip(weights, copy.weights, strict=True):
             value = variable.numpy()
             if hasattr(variable, "lora"):
@@ -84,7 +78,7 @@ class LoraModel:
         if not rank:
             raise UserError("The model has no LoRA weights: call enable_lora(rank).")
         trained = [v for v in encoder.weights if v.trainable]
-        if others := [v.path for v in trained if not _is_factor(v)]:
+        if others := [v.path for v in trained if not is_factor(v)]:
             raise UserError(
                 f"{others[0]} is trained, and the file has only LoRA's factors and the "
                 "head: freeze it before training, or save the whole model."
@@ -136,6 +130,6 @@ class LoraModel:
     def _lora_weights(self) -> dict[str, keras.Variable]:
         """Returns the factors and the head's weights, trained or frozen, by name."""
         encoder = {id(v) for v in getattr(self, "encoder", self).weights}
-        own = [v for v in self.weights if _is_factor(v) or id(v) not in encoder]
+        own = [v for v in self.weights if is_factor(v) or id(v) not in encoder]
         # Numbered as in keras-hub, because names are not unique.
         return {f"lora/{number}/{v.name}": v for number, v in enumerate(own)}

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from electra_tf.layers import fused, plain, weights
 from electra_tf.layers.compilation import traced_for_all
-from electra_tf.layers.lora import train_factors
+from electra_tf.layers.lora import is_factor
 from electra_tf.layers.packing import Packing
 from electra_tf.layers.quantization import QuantizableLayer, QuantizationInConfig
 from electra_tf.layers.randomness import (
@@ -30,15 +30,6 @@ from electra_tf.layers.randomness import (
     split_seed,
 )
 from electra_tf.layers.serialization import Serializable, argument_names
-
-
-def check_heads(hidden_size: int, num_heads: int) -> None:
-    """Raises ValueError unless the heads divide the hidden size."""
-    weights.check_positive(hidden_size=hidden_size, num_heads=num_heads)
-    if hidden_size % num_heads:
-        raise ValueError(
-            f"hidden_size {hidden_size} is not divisible by num_heads {num_heads}."
-        )
 
 
 class BlockOptions(QuantizationInConfig, Serializable):
@@ -73,6 +64,14 @@ class BlockOptions(QuantizationInConfig, Serializable):
         self.direction = direction
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
+
+    @keras.layers.Layer.trainable.setter
+    def trainable(self, value: bool) -> None:
+        """Sets the attribute of all variables, under LoRA of the factors only."""
+        keras.layers.Layer.trainable.fset(self, value)
+        if any(hasattr(variable, "lora") for variable in self.weights):
+            for variable in self.weights:
+                variable.trainable = value and is_factor(variable)
 
     def block_options(self) -> dict[str, Any]:
         """Returns these arguments and the dtype policy, for a sublayer."""
@@ -112,15 +111,12 @@ class TransformerEncoderBlock(QuantizableLayer, BlockOptions, keras.layers.Layer
         weights.check_choice("direction", self.direction, plain.DIRECTIONS)
         self._activate = plain.ACTIVATIONS[self.activation]
 
-    @keras.layers.Layer.trainable.setter
-    def trainable(self, value: bool) -> None:
-        keras.layers.Layer.trainable.fset(self, value)
-        if any(hasattr(variable, "lora") for variable in self.weights):
-            train_factors(self.weights, value)
-
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         size = hidden_shape[-1]
-        check_heads(size, self.num_heads)
+        if size % self.num_heads:
+            raise ValueError(
+                f"hidden_size {size} is not divisible by num_heads {self.num_heads}."
+            )
         add = functools.partial(weights.add_dense, self, stddev=self.initializer_range)
         self.qkv_kernel, self.qkv_bias = add("qkv", (size, 3 * size))
         self.attention_output_kernel, self.attention_output_bias = add(
@@ -243,8 +239,7 @@ class TransformerEncoder(BlockOptions, keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_heads(hidden_size, num_heads)
-        weights.check_positive(num_layers=num_layers)
+        weights.check_positive(num_layers=num_layers, hidden_size=hidden_size)
         self.num_layers = num_layers
         self.hidden_size = hidden_size
         self.num_heads = num_heads

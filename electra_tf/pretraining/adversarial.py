@@ -41,9 +41,6 @@ class RewardBaseline(keras.layers.Layer):
     ``call`` maps hidden [.., D] to logits w . h_G, [..], initially 0 (a reward ln 2).
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         self.reward_kernel = add_weight(self, "reward_kernel", (hidden_shape[-1], 1))
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from electra_tf.errors import UserError
 from electra_tf.features import check_batch, encoder_inputs
+from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import fold_in
 from electra_tf.pretraining.base import (
@@ -28,9 +29,6 @@ from electra_tf.pretraining.objectives import (
     ReplacedTokenDetection,
 )
 from electra_tf.pretraining.samplers import CategoricalSampler, Corrupted, corrupt
-
-# Metrics that two objectives may share.
-_EQUAL_IN_ALL = {"replaced_fraction", "replaced_masked_fraction"}
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -111,7 +109,8 @@ class Electra(PretrainingModel):
         names = ["loss", "generator_loss", "generator_accuracy", "sampled_accuracy"]
         names += [metric.name for metric in objective.step_metrics]
         twice = {name for name in names if names.count(name) > 1}
-        if wrong := twice - _EQUAL_IN_ALL:
+        # Two objectives may share the fractions.
+        if wrong := twice - {"replaced_fraction", "replaced_masked_fraction"}:
             raise UserError(f"Two metrics are called {min(wrong)}: rename one.")
         self.built = True
 
@@ -140,10 +139,10 @@ class Electra(PretrainingModel):
 
     def artifacts(self) -> dict[str, keras.Model]:
         """Returns independent models to save at the end of a run."""
-        encoder = self.discriminator.standalone()
+        encoder = with_embeddings(self.discriminator)
         return {
             "encoder": encoder,
-            "generator": self.generator.standalone(),
+            "generator": with_embeddings(self.generator),
             "discriminator": self.objective.as_model(encoder),
         }
 

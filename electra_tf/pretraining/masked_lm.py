@@ -5,7 +5,7 @@ Letters: B batch, S sequence, P predicted positions, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from electra_tf.features import check_batch
 from electra_tf.layers import MaskedLMHead, fused, losses
-from electra_tf.layers.embeddings import with_embeddings
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.randomness import known_shape
 from electra_tf.layers.serialization import Serializable
@@ -71,10 +70,6 @@ class Generator(PretrainingModel):
         check_batch(batch)
         predicted = self.predictions(batch, training=training, seed=seed)
         return [self.loss_of(predicted, batch, totals, self._likelihood)]
-
-    def standalone(self) -> Self:
-        """Returns the model, or a copy with separate embeddings."""
-        return with_embeddings(self)
 
 
 @keras.saving.register_keras_serializable(package="electra_tf")
@@ -182,6 +177,3 @@ class UnigramGenerator(Serializable, keras.Model):
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Raises NotImplementedError; Keras then warns and skips this model."""
         raise NotImplementedError(f"{self.name} has no kernels to quantize.")
-
-    def standalone(self) -> Self:
-        return self

@@ -378,8 +378,7 @@ class TokenPrediction(_TokenObjective):
     def __init__(self, embeddings: TextEmbedding, **kwargs):
         super().__init__(embeddings, **kwargs)
         self._replaced_masked = TokenMean(name="replaced_masked_fraction")
-        fractions, scores = self.step_metrics[:2], self.step_metrics[2:]
-        self.step_metrics = [*fractions, self._replaced_masked, *scores]
+        self.step_metrics.insert(2, self._replaced_masked)
 
     def call(
         self, hidden: tf.Tensor, inputs: Batch | None = None, training: bool = False
@@ -424,7 +423,7 @@ class CopyingTokenPrediction(_TokenObjective):
         super().__init__(embeddings, **kwargs)
         # Of the gate, for replaced tokens.
         self._copy_auc = LogitAUC(name="copy_auc")
-        self.step_metrics = [*self.step_metrics, self._copy_auc]
+        self.step_metrics.append(self._copy_auc)
 
     def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         super().build(hidden_shape)

@@ -109,10 +109,7 @@ class CategoricalSampler(Serializable):
         self.temperature = temperature
         self.disallow_correct = disallow_correct
         self._temperature = as_schedule(temperature)
-
-    @property
-    def schedules(self) -> dict[str, Schedule]:
-        return {"temperature": self.temperature} if callable(self.temperature) else {}
+        self.schedules = {"temperature": temperature} if callable(temperature) else {}
 
     def distribution(
         self,
@@ -216,10 +213,7 @@ class LeaveRows(Serializable):
     def __init__(self, sampler: Callable, share: float = 0.2):
         self.sampler = sampler
         self.share = check_rate(share, "share")
-
-    @property
-    def schedules(self) -> dict[str, Schedule]:
-        return getattr(self.sampler, "schedules", {})
+        self.schedules = getattr(sampler, "schedules", {})
 
     def __call__(
         self,

@@ -88,28 +88,26 @@ class Trainer(StepCallback):
         """
         self.reset(seed)
         self._begin(seed, folder)
+        if self.step >= self.total_steps:
+            return ""
+        steps = {"steps": self.total_steps, "first_step": self.step}
         failure = ""
         with GracefulStop() as self._stop:
             try:
-                if self.step < self.total_steps:
-                    self._fit(seed)
+                self.model.fit(
+                    training_dataset(self.rows, self.order, seed=seed, **steps),
+                    initial_epoch=math.ceil(self.step / self._steps_per_epoch),
+                    epochs=self._epochs,
+                    steps_per_epoch=self._steps_per_epoch,
+                    verbose=0,
+                    shuffle=False,
+                    callbacks=[self, *(make() for make in self.callbacks)],
+                )
             except FloatingPointError as error:
                 failure = str(error)
         if self._stop.requested:
             raise Stopped(self._stop.requested)
         return failure
-
-    def _fit(self, seed: int) -> None:
-        steps = {"steps": self.total_steps, "first_step": self.step}
-        self.model.fit(
-            training_dataset(self.rows, self.order, seed=seed, **steps),
-            initial_epoch=math.ceil(self.step / self._steps_per_epoch),
-            epochs=self._epochs,
-            steps_per_epoch=self._steps_per_epoch,
-            verbose=0,
-            shuffle=False,
-            callbacks=[self, *(make() for make in self.callbacks)],
-        )
 
     def _begin(self, seed: int, folder: FinetuningFolder | None) -> None:
         model = self.model

@@ -111,7 +111,8 @@ def build_model(
 ) -> pretraining.PretrainingModel:
     """Builds the uncompiled model of all networks from ``config.run.seed``."""
     keras.utils.set_random_seed(config.run.seed)
-    step = _step_options(config)
+    names = ("gradient_accumulation_steps", "seed")
+    step = {name: getattr(config.run, name) for name in names}
     # Creation draws the initial weights, so its order is fixed.
     if config.objective.objective == "mlm":
         table = _make_table(config.encoder, vocab_size)
@@ -119,7 +120,9 @@ def build_model(
         return pretraining.MaskedLM(encoder, name="masked_lm", **step)
     generator_table, table = _make_tables(config, vocab_size)
     discriminator = _make_encoder(config.encoder, table, "discriminator")
-    generator = _make_generator(config, generator_table, discriminator, special_ids)
+    generator = _make_generator(
+        config, generator_table, discriminator, special_ids, step
+    )
     # Creation by a factory, since a strategy's variables must be created in its scope.
     is_factory = not isinstance(make_objective, keras.layers.Layer)
     make = make_objective or functools.partial(named_objective, config, table)
@@ -156,11 +159,6 @@ def build_model(
         **adversarial,
         **step,
     )
-
-
-def _step_options(config: PretrainConfig) -> dict[str, int]:
-    names = ("gradient_accumulation_steps", "seed")
-    return {name: getattr(config.run, name) for name in names}
 
 
 def _make_encoder(
@@ -217,10 +215,8 @@ def _make_generator(
     embeddings: TextEmbedding,
     discriminator: TextEncoder,
     special_ids: Sequence[int],
-) -> (
-    pretraining.MaskedLM | pretraining.TwoTowerGenerator | pretraining.UnigramGenerator
-):
-    step = _step_options(config)
+    step: dict[str, int],
+) -> keras.Model:
     kind = config.generator_kind
     if kind in ("unigram", "uniform"):
         # Token counts are set from the data when a run begins.

@@ -55,8 +55,7 @@ def run_flops(
     config: PretrainConfig, vocab_size: int, *, rule: str = "matmul"
 ) -> float:
     """Returns the FLOPs of a run."""
-    parts = phases(config, vocab_size, rule=rule)
-    return sum(steps * flops for steps, flops in parts)
+    return sum(steps * flops for steps, flops in phases(config, vocab_size, rule=rule))
 
 
 class _Flops:

@@ -58,10 +58,8 @@ def named_callbacks(
         if is_class and not issubclass(factory, keras.callbacks.Callback):
             raise UserError(f"--callback={name} is not a Keras callback.")
         try:
-            # Built-in functions have no signature.
-            with contextlib.suppress(ValueError):
-                inspect.signature(factory).bind()
-        except TypeError as error:
+            inspect.signature(factory).bind()
+        except (TypeError, ValueError) as error:
             raise UserError(
                 f"--callback={name} cannot be called: {error}. Name a function "
                 "without arguments that returns the callback."
@@ -85,6 +83,7 @@ class StepCallback(keras.callbacks.Callback):
         super().__init__()
         self.every = every
         self.step = first_step
+        self.last = first_step  # The step of the last action, set by subclasses.
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         self.step += 1
@@ -147,7 +146,6 @@ class StepLogger(StepCallback):
         self._is_warm, self._started = False, 0.0
         self._seconds, self._steps = 0.0, 0
         self._logs: Logs = {}
-        self._reported = first_step
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         self._started = time.perf_counter()
@@ -168,7 +166,7 @@ class StepLogger(StepCallback):
                 sink.tick(step)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        if self.step > self._reported:
+        if self.step > self.last:
             self._report(self.step, self._values())
         for sink in self.sinks:
             if hasattr(sink, "finish"):
@@ -188,7 +186,7 @@ class StepLogger(StepCallback):
             self._seconds, self._steps = 0.0, 0
             if self.tokens_per_step:
                 values["tokens_per_second"] = rate * self.tokens_per_step
-        self._reported = step
+        self.last = step
         self.model.reset_metrics()
         for sink in self.sinks:
             sink(step, values)
@@ -215,7 +213,6 @@ class EvaluateEvery(StepCallback):
         self.dataset = dataset
         self.sinks = sinks
         self._callbacks = keras.callbacks.CallbackList(list(callbacks))
-        self._evaluated = first_step
         self._logs: Logs = {}
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
@@ -239,12 +236,12 @@ class EvaluateEvery(StepCallback):
             self._callbacks.on_epoch_begin(epoch)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        if self.step > self._evaluated and not self.model.stop_training:
+        if self.step > self.last and not self.model.stop_training:
             self._evaluate(self.step, self.step // self.every)
         self._callbacks.on_train_end(logs)
 
     def _evaluate(self, step: int, epoch: int) -> None:
-        self._evaluated = step
+        self.last = step
         # ``evaluate`` resets the metrics of the current training window.
         window = [(v, v.numpy()) for v in self.model.metrics_variables]
         results = self.model.evaluate(
@@ -272,7 +269,6 @@ class CheckpointEvery(StepCallback):
         super().__init__(every, first_step=first_step)
         self.store = store
         self.stop = GracefulStop()
-        self._saved = first_step
         # Steps before this phase of a run, which its model does not count.
         self._before = 0
 
@@ -294,12 +290,12 @@ class CheckpointEvery(StepCallback):
             count = self.step - self._before
             is_restored = int(self.model.step.numpy()) < count
             self.model.step.assign(count)
-        if self.step > self._saved or is_restored:
+        if self.step > self.last or is_restored:
             self._save()
 
     def _save(self) -> None:
         self.store.save(self.step)
-        self._saved = self.step
+        self.last = self.step
 
 
 class NonFiniteGuard(StepCallback):
