@@ -1,6 +1,7 @@
 """Base class of Keras models with built-in preprocessing."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -17,9 +18,8 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.api import presets
-from electra_tf.api.inputs import TextInputs, check_labeled, own_errors, split
 from electra_tf.api.labels import LabelLookup
-from electra_tf.api.texts import batch_count, checked_batch_size, is_batched, sliced
+from electra_tf.api.texts import TextInputs, checked_batch_size, sliced
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.paths import suffix
@@ -32,6 +32,7 @@ from electra_tf.runs import finetuning_tasks, frozen
 from electra_tf.serving import export
 from electra_tf.serving.predictor import Predictor
 from electra_tf.tasks import glue, saved
+from electra_tf.tasks.base import Rows
 from electra_tf.tasks.batching import (
     Outputs,
     TrainingOrder,
@@ -371,19 +372,16 @@ class TextModel(TextInputs, TaskModel):
         self._initial_epoch = None
         validation_size = validation_batch_size or batch_size
         weigh = None if class_weight is None else self._weighing(class_weight)
-        if is_batched(x):
+        if isinstance(x, tf.data.Dataset):
             if validation_split:
                 raise UserError("validation_split needs texts in memory, not batches.")
-            more_epochs = epochs - initial_epoch > 1
-            if isinstance(x, Iterator) and more_epochs and not steps_per_epoch:
-                raise UserError("A generator is read once: give steps_per_epoch.")
-            dataset = self.preprocess(x, y, sample_weight, batch_size, shuffle=shuffle)
+            dataset = self.preprocess(x, y, sample_weight, batch_size)
             if weigh and isinstance(dataset.element_spec, tuple):
                 dataset = dataset.map(weigh)
         else:
             rows = self._rows(x, y, sample_weight)
             if validation_split and validation_data is None:
-                rows, held_out = split(rows, validation_split)
+                rows, held_out = _split(rows, validation_split)
                 validation_data = self._dataset_of(held_out, validation_size)
             if weigh and rows.targets:
                 *_, weights = weigh(None, rows.targets["label"], rows.weights)
@@ -394,10 +392,9 @@ class TextModel(TextInputs, TaskModel):
                 frozen.start_head(self, self._task, rows, batch_size=64)
             size = min(checked_batch_size(batch_size), max(len(rows), 1))
             if shuffle and len(rows) and rows.targets:
-                lengths = rows.lengths
-                buckets = bucket_lengths(lengths, self.max_seq_length)
+                buckets = bucket_lengths(rows.lengths, self.max_seq_length)
                 updates = int(self.optimizer.iterations.numpy())
-                order = TrainingOrder(lengths, size, buckets, updates)
+                order = TrainingOrder(rows.lengths, size, buckets, updates)
                 # Whole executions: Keras would take missing steps from the next epoch.
                 at_once = self.steps_per_execution
                 whole = -(-order.steps_per_pass // at_once) * at_once
@@ -408,25 +405,24 @@ class TextModel(TextInputs, TaskModel):
                 dataset = self._dataset_of(rows, batch_size)
         if validation_data is not None:
             values = keras.utils.unpack_x_y_sample_weight(validation_data)
-            size = None if is_batched(values[0]) else validation_size
+            size = None if isinstance(values[0], tf.data.Dataset) else validation_size
             validation_data = self.preprocess(*values, size)
-            check_labeled(validation_data, "validation_data")
-            if isinstance(values[0], Iterator) and not validation_steps:
-                # A generator is read once and evaluated after every epoch.
-                validation_data = validation_data.cache()
-        check_labeled(dataset, "fit")
-        per_epoch = steps_per_epoch or batch_count(dataset) or batch_count(x)
+            _check_labeled(validation_data, "validation_data")
+        _check_labeled(dataset, "fit")
+        # Batches of questions without answers are left out, in a number not known yet.
+        batches = x if isinstance(x, tf.data.Dataset) else dataset
+        per_epoch = steps_per_epoch or int(batches.cardinality())
         optimizer = _unscaled(self.optimizer)
         schedule = getattr(optimizer, "_learning_rate", None)
         schedule = schedule if isinstance(schedule, FitSchedule) else None
         each = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
         sets_rate = any(isinstance(callback, _RATE_CALLBACKS) for callback in each)
-        if schedule and per_epoch and not sets_rate:
+        if schedule and per_epoch > 0 and not sets_rate:
             total = per_epoch * max(epochs - initial_epoch, 0)
             # Not `iterations`, which counts accumulated gradients as one step.
             schedule.start(int(optimizer._iterations.numpy()), total)
         try:
-            with own_errors():
+            with _own_errors():
                 return super().fit(
                     dataset,
                     epochs=epochs,
@@ -508,8 +504,8 @@ class TextModel(TextInputs, TaskModel):
             answers = self._task.decode(outputs, rows, examples)
             return self._task.score(answers, examples)
         x = self.preprocess(x, y, sample_weight, batch_size)
-        check_labeled(x, "evaluate")
-        with own_errors():
+        _check_labeled(x, "evaluate")
+        with _own_errors():
             return super().evaluate(
                 x, verbose=verbose, return_dict=return_dict, **options
             )
@@ -518,6 +514,9 @@ class TextModel(TextInputs, TaskModel):
         """Reads the examples of a file as ``electra-tf finetune`` does."""
         task = self._task
         flags = {"task": task.kind, "train": str(path), "eval": str(path), **columns}
+        for name in ("text", "label"):
+            if isinstance(flags.get(name), str):
+                flags[name] = (flags[name],)
         if task.kind == "question_answering":
             flags["task"] = "squad2" if task.unanswerable else "squad1"
         elif task.kind == "tagging":
@@ -527,15 +526,11 @@ class TextModel(TextInputs, TaskModel):
             flags = {"task": task.name, "data_dir": str(path)}
         else:
             flags.setdefault("text", self.text_names)
-        for name in ("text", "label"):
-            if isinstance(flags.get(name), str):
-                flags[name] = (flags[name],)
-        is_text = hasattr(task, "pair") and "text" in flags
-        if is_text and len(flags["text"]) != len(self.text_names):
-            raise UserError(
-                f"text names {len(flags['text'])} columns, but the model reads "
-                f"{' and '.join(self.text_names)}."
-            )
+            if len(flags["text"]) != len(self.text_names):
+                raise UserError(
+                    f"text names {len(flags['text'])} columns, but the model reads "
+                    f"{' and '.join(self.text_names)}."
+                )
         config = fields.from_flat(flags, FinetuneConfig)
         reader = finetuning_tasks.task(config, log=lambda line: None)
         return reader.examples(reader.eval_splits[0])
@@ -632,3 +627,28 @@ def _has_threshold_of_half(metric: Any) -> bool:
 def _unscaled(optimizer: Any) -> Any:
     """Returns the optimizer inside Keras's loss scaling, which float16 adds."""
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _split(rows: Rows, share: float) -> tuple[Rows, Rows]:
+    """Splits off a share of the texts, the last ones."""
+    size = rows.example.max(initial=-1) + 1
+    first = np.searchsorted(rows.example, int(size * (1 - share)))
+    if not 0 < first < len(rows):
+        raise UserError(f"validation_split={share} of {size} texts leaves no texts.")
+    return rows.take(np.arange(first)), rows.take(np.arange(first, len(rows)))
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raises the error of a generator of batches in place of TensorFlow's around it."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        _, is_own, text = error.message.partition("UserError: ")
+        raise UserError(text.partition("\n")[0]) if is_own else error from None
+
+
+def _check_labeled(dataset: tf.data.Dataset, method: str) -> None:
+    """Raises ValueError unless the batches of a dataset have labels."""
+    if not isinstance(dataset.element_spec, tuple):
+        raise UserError(f"{method} needs labels: give y, or batches with labels.")
