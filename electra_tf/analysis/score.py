@@ -171,15 +171,13 @@ def rerank(config: ScoreConfig) -> dict[str, Any]:
         rates = evaluate(scored, weight)
         weight = tune(scored) if weight is None else weight
         report |= rates
-        percent = {name: 100 * rate for name, rate in rates.items()}
-        interval = ""
+        low, high = 100 * rates["low"], 100 * rates["high"]
         # NaN for one list.
-        if not np.isnan(rates["low"]):
-            interval = f" ({percent['low']:+.2f} to {percent['high']:+.2f})"
+        interval = "" if np.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
         cli.say(
-            f"word error rate, %: first pass {percent['before']:.2f}, re-ranked "
-            f"{percent['after']:.2f}{interval}, best of each list "
-            f"{percent['oracle']:.2f}"
+            f"word error rate, %: first pass {100 * rates['before']:.2f}, re-ranked "
+            f"{100 * rates['after']:.2f}{interval}, best of each list "
+            f"{100 * rates['oracle']:.2f}"
         )
     best = [(each, each.best(weight)) for each in lists]
     rows = (

@@ -20,26 +20,21 @@ if TYPE_CHECKING:
     from electra_tf.folders.finetuning import FinetuningFolder
     from electra_tf.folders.pretraining import PretrainingFolder
 
-_CARD = (
-    "# {title}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
-    "2020) {use} with `electra_tf`.\n\n```{code}\n```\n\n{facts}\n"
-)
 # Flags that the cards omit.
 _OUTPUT = ("model_dir", "output_dir", "overwrite", "log_steps")
-_MOST_LABELS = 30
 
 
 def card(title: str, use: str, code: str, facts: str) -> str:
     """Returns a model card; ``code`` starts with its language and a line break."""
-    return _CARD.format(title=title, use=use, code=code, facts=facts)
+    return (
+        f"# {title}, by ELECTRA\n\nA text encoder pretrained as ELECTRA (Clark et al., "
+        f"2020) {use} with `electra_tf`.\n\n```{code}\n```\n\n{facts}\n"
+    )
 
 
 def _sections(parts: Mapping[str, Sequence[str]]) -> str:
-    return "".join(
-        f"## {title}\n\n" + "\n".join(lines) + "\n\n"
-        for title, lines in parts.items()
-        if lines
-    )
+    filled = [(title, lines) for title, lines in parts.items() if lines]
+    return "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in filled)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -108,8 +103,8 @@ def pretraining_card(
         ],
     }
     command = "finetune --encoder=this/folder --task=classification --train=my.csv"
-    use, facts = "and ready to be fine-tuned", _sections(parts).rstrip()
-    return card("Encoder", use, f"\npython -m electra_tf {command}", facts)
+    code, use = f"\npython -m electra_tf {command}", "and ready to be fine-tuned"
+    return card("Encoder", use, code, _sections(parts))
 
 
 def text_lines(
@@ -143,9 +138,8 @@ def task_card(folder: FinetuningFolder, report: Mapping[str, Any]) -> str:
     }
     more = {"text_pair": ' --text_pair="another"', "context": ' --context="its source"'}
     last = more.get(about["text_names"][-1], "")
-    command = f'predict --model=this/folder "a text"{last}'
-    use, facts = "and fine-tuned", _sections(parts).rstrip()
-    return card(about["task"], use, f"\npython -m electra_tf {command}", facts)
+    code = f'\npython -m electra_tf predict --model=this/folder "a text"{last}'
+    return card(about["task"], "and fine-tuned", code, _sections(parts))
 
 
 def task_facts(folder: FinetuningFolder, path: Path) -> str:
@@ -169,7 +163,7 @@ def with_model(facts: str, lines: Sequence[str]) -> str:
 
 def _model(about: Mapping[str, Any]) -> list[str]:
     labels = about.get("labels") or ()
-    shown = some_of([*map(_code, labels)], _MOST_LABELS)
+    shown = some_of([*map(_code, labels)], most=30)
     casing = _casing(about["lower_case"], about["strip_accents"])
     return [
         f"* task: {about['task']} ({about['kind']}); reads "
@@ -193,8 +187,8 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     over_seeds, intervals = report["summary"][split], report.get("intervals", {})
     rows = []
     for name, value in results[seed]["scores"][split].items():
-        bounds = intervals.get(name) or (None,)
-        interval = "" if None in bounds else "{:.2f} to {:.2f}".format(*bounds)
+        low, high = intervals.get(name) or (None, None)
+        interval = "" if None in (low, high) else f"{low:.2f} to {high:.2f}"
         baseline = f"{over_seeds[name]['baseline']:.2f}"
         rows.append((name, f"{value:.2f}", interval, baseline))
     lines = [

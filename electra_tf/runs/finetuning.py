@@ -601,9 +601,8 @@ def settings(
     encoder, preset = start.encoder, RECIPES[config.recipe.preset]
     size = encoder_size(encoder.hidden_size)
     positions, trained = encoder.embeddings.max_positions, start.trained_length
-    default = task.max_seq_length
-    default = min(default, positions) if task.splits_long else default
-    length = config.data.max_seq_length or default
+    most = positions if task.splits_long else math.inf
+    length = config.data.max_seq_length or min(task.max_seq_length, most)
     if length > positions:
         raise UserError(
             f"--max_seq_length={length} (default: {task.max_seq_length}) exceeds the "

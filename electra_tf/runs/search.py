@@ -95,14 +95,14 @@ class Search:
                 break
             score, failure = attempt(number, values)
             done.append({"values": values, "score": score, "failure": failure})
-            best = done[self.best(done)]
+            best = self.best(done)
             files.write_json(
                 self.folder / SEARCHED,
                 {
                     "metric": self.metric,
                     "greater_is_better": self.greater_is_better,
-                    "best_trial": self.best(done),
-                    "best": best["values"],
+                    "best_trial": best,
+                    "best": done[best]["values"],
                     "trials": done,
                 },
             )
@@ -110,7 +110,8 @@ class Search:
             text = "  ".join(f"{name} {x:.3g}" for name, x in values.items())
             self.log(
                 f"trial {number}  {text}  {self.metric} {score:.2f}  best "
-                f"{best['score']:.2f}{'  failed' if failure else ''}  {progress.line()}"
+                f"{done[best]['score']:.2f}{'  failed' if failure else ''}  "
+                f"{progress.line()}"
             )
         best = done[self.best(done)]
         text = ", ".join(f"--{name}={x:.3g}" for name, x in best["values"].items())
@@ -129,11 +130,9 @@ class Search:
         """Returns the values of the next trial, or None if all were tried."""
         if not done:
             try:
-                self._trial(self.first, 0.0)
+                return self._trial(self.first, 0.0).params
             except ValueError as error:
                 self.log(f"search: the given values are not tried: {error}")
-            else:
-                return dict(self.first)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(
             direction="maximize" if self.greater_is_better else "minimize",
@@ -141,16 +140,13 @@ class Search:
                 seed=(self.seed + len(done)) % 2**31, n_startup_trials=_AT_RANDOM
             ),
         )
-        for trial in done:
-            # Optuna rejects scores that are not finite.
-            if math.isfinite(trial["score"]):
-                study.add_trial(self._trial(trial["values"], trial["score"]))
+        # Optuna rejects scores that are not finite.
+        scored = [trial for trial in done if math.isfinite(trial["score"])]
+        study.add_trials(self._trial(each["values"], each["score"]) for each in scored)
         tried = [trial["values"] for trial in done]
         # Repeated values give the same score.
-        for _ in range(100):
-            if (values := dict(study.ask(self.space).params)) not in tried:
-                return values
-        return None
+        proposals = (study.ask(self.space).params for _ in range(100))
+        return next((values for values in proposals if values not in tried), None)
 
     def _trial(
         self, values: Mapping[str, float], score: float
@@ -170,10 +166,8 @@ class Search:
                 f"{path} is of another search, for the best {stored['metric']}: set "
                 "--output_dir to another folder, or pass --overwrite to replace it."
             )
-        trials = []
-        for row in stored["trials"]:
-            score = math.nan if row.get("score") is None else row["score"]
-            trials.append({**row, "score": score})
+        for trial in stored["trials"]:
+            trial["score"] = math.nan if trial.get("score") is None else trial["score"]
             with explained(f"{path} is damaged"):
-                self._trial(row["values"], 0.0)
-        return trials
+                self._trial(trial["values"], 0.0)
+        return stored["trials"]

@@ -105,7 +105,8 @@ class ServingModule(tf.Module):
     def text_signature(self) -> tf.types.experimental.ConcreteFunction:
         """Returns the traced ``serving_default``."""
         specs = {name: tf.TensorSpec([None], tf.string) for name in self.text_names}
-        return _traced(self.answer, **specs)
+        # Autograph converts no code here, and takes a second of CPU time.
+        return tf.function(self.answer, autograph=False).get_concrete_function(**specs)
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """Returns the traced signatures; also adds ``text_order``."""
@@ -113,15 +114,9 @@ class ServingModule(tf.Module):
         self.text_order = tf.function(
             lambda: tf.constant(names), input_signature=[], autograph=False
         )
-        ids = _traced(self.serve_ids, **ENCODER_INPUTS)
+        serve_ids = tf.function(self.serve_ids, autograph=False)
+        ids = serve_ids.get_concrete_function(**ENCODER_INPUTS)
         return {"serving_default": self.text_signature(), "ids": ids}
-
-
-def _traced(
-    function: Callable, **specs: tf.TensorSpec
-) -> tf.types.experimental.ConcreteFunction:
-    # Autograph converts no code here, and takes a second of CPU time.
-    return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
 def export_saved_model(
@@ -302,7 +297,7 @@ def export_onnx(
         converted, _ = tf2onnx.convert.from_function(
             module.function, input_signature=[ENCODER_INPUTS], opset=_ONNX_OPSET
         )
-        onnx_graph.fuse(converted)
+        converted = onnx_graph.fused(converted)
         content = converted.SerializeToString()
         if precision == "int8":
             content = _quantized(converted, model.head.name)

@@ -5,14 +5,15 @@ import math
 from typing import Any
 
 
-def fuse(model: Any) -> None:
-    """Fuses operations of an ``onnx.ModelProto`` in place.
+def fused(model: Any) -> Any:
+    """Fuses operations of an ``onnx.ModelProto``, and removes nodes without use.
 
     TensorFlow's optimizer reorders the products of layer normalization, and
     onnxruntime fuses neither the result nor a GELU without a division.
     """
     import numpy as np
     from onnx import helper, numpy_helper
+    from onnx.utils import Extractor
 
     graph = model.graph
     producers = {name: node for node in graph.node for name in node.output}
@@ -37,15 +38,8 @@ def fuse(model: Any) -> None:
                 helper.make_node("Div", [inputs, root], node.output, node.name)
             )
     graph.initializer.append(numpy_helper.from_array(np.float32(2**0.5), root))
-    used = {output.name for output in graph.output}
-    for node in reversed(list(graph.node)):
-        if used.isdisjoint(node.output):
-            graph.node.remove(node)
-        else:
-            used.update(node.input)
-    for tensor in list(graph.initializer):
-        if tensor.name not in used:
-            graph.initializer.remove(tensor)
+    inputs, outputs = ([x.name for x in ends] for ends in (graph.input, graph.output))
+    return Extractor(model).extract_model(inputs, outputs)
 
 
 def _fuse_layer_norm(reciprocal: Any, producers: Any, users: Any, scalars: Any) -> None:

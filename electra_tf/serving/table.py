@@ -5,7 +5,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +50,17 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         rows = [_flat(row, config.label_separator) for row in rows]
         answers = [_flat(row, config.label_separator) for row in answers]
     taken = {*table.columns, *(name for row in rows for name in row)}
-    predicted = [
-        row | {_unused(name, taken): value for name, value in answer.items()}
-        for row, answer in zip(rows, answers, strict=True)
-    ]
+    for row, answer in zip(rows, answers, strict=True):
+        for name, value in answer.items():
+            while name in taken:
+                name = f"predicted_{name}"
+            row[name] = value
     # JSON can hold lone surrogates, UTF-8 cannot.
-    text = _text(kind, predicted).encode("utf-8", "replace").decode("utf-8")
+    text = _text(kind, rows).encode("utf-8", "replace").decode("utf-8")
     if target:
         files.write_text(target, text)
     else:
         sys.stdout.write(cli.visible(text))
-
-
-def _unused(name: str, columns: Collection[str]) -> str:
-    while name in columns:
-        name = f"predicted_{name}"
-    return name
 
 
 def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:

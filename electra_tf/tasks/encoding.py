@@ -25,22 +25,14 @@ def pack(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Truncates one or two segments, int32 [B, None], and adds special tokens.
 
-    Pairs follow the rule of BERT and ELECTRA, here in closed form: drop the last token
-    of the longer text until the pair fits, of the second text for ties.
+    Pairs follow the rule of BERT and ELECTRA: drop the last token of the longer text
+    until the pair fits, of the second text for ties.
 
     Returns input_ids and segment_ids, ragged int32 [B, None].
     """
-    limit = max_seq_length - 1 - len(segments)
-    segments = [segment[:, :limit] for segment in segments]
-    if len(segments) == 2:
-        first, second = (segment.row_lengths() for segment in segments)
-        # In a graph, the first argument of an op sets the type of an integer.
-        first = tf.minimum(first, tf.maximum(limit - second, (limit + 1) // 2))
-        kept = first, tf.minimum(second, limit - first)
-        segments = [
-            tf.RaggedTensor.from_tensor(segment.to_tensor(), lengths)
-            for segment, lengths in zip(segments, kept, strict=True)
-        ]
+    # Filling two texts in turn keeps the same tokens as that rule.
+    trimmer = tf_text.RoundRobinTrimmer(max_seq_length - 1 - len(segments))
+    segments = trimmer.trim(segments)
     return tf_text.combine_segments(segments, vocabulary.cls_id, vocabulary.sep_id)
 
 

@@ -135,16 +135,13 @@ def _read_files(name: str, data_dir: str, log: Log, split: str) -> list[Example]
     row, unlabeled = ROWS[name], is_unlabeled(split)
     path = _path(row, name, data_dir, split)
     lines = read_text(path).removesuffix("\n").split("\n")
-    table = [line.removesuffix("\r").split("\t") for line in lines]
-    has_header = unlabeled or row.header is None
-    header = table[0] if has_header else row.header
+    table = enumerate((line.removesuffix("\r").split("\t") for line in lines), 1)
+    header = next(table)[1] if unlabeled or row.header is None else row.header
     wanted = row.texts if unlabeled else (*row.texts, row.label)
     require_columns(Table(path, tuple(header), []), wanted, "data_dir")
     places = [header.index(column) for column in wanted]
     examples, skipped = [], []
-    for number, cells in enumerate(table, 1):
-        if number == 1 and has_header:
-            continue
+    for number, cells in table:
         where = f"{path}, line {number}"
         is_short = len(cells) <= max(places)
         if unlabeled and is_short:

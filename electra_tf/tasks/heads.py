@@ -85,17 +85,6 @@ class ClassificationHead(Serializable, keras.layers.Layer):
                 (self.num_states,), "zeros", autocast=False, name="mixture"
             )
 
-    def _pool(self, hidden: Any, inputs: Tensors | None) -> tf.Tensor:
-        if self.pooling == "layers":
-            shares = tf.unstack(tf.nn.softmax(tf.cast(self.mixture, tf.float32)))
-            parts = zip(shares, hidden, strict=True)
-            hidden = tf.add_n([share * tf.cast(h, tf.float32) for share, h in parts])
-        if self.every_position:
-            return hidden
-        if self.pooling == "cls":
-            return hidden[:, 0]
-        return mean_over_tokens(hidden, inputs)
-
     def call(
         self,
         hidden: tf.Tensor | list[tf.Tensor],
@@ -108,7 +97,14 @@ class ClassificationHead(Serializable, keras.layers.Layer):
 
         Training with dropout needs ``seed``, int32 [2]. Mean pooling needs input_mask.
         """
-        return self._logits(self._pool(hidden, inputs), training, seed)
+        if self.pooling == "layers":
+            shares = tf.unstack(tf.nn.softmax(tf.cast(self.mixture, tf.float32)))
+            parts = zip(shares, hidden, strict=True)
+            hidden = tf.add_n([share * tf.cast(h, tf.float32) for share, h in parts])
+        if not self.every_position:
+            is_cls = self.pooling == "cls"
+            hidden = hidden[:, 0] if is_cls else mean_over_tokens(hidden, inputs)
+        return self._logits(hidden, training, seed)
 
     def _logits(self, vectors: tf.Tensor, training: bool, seed: Any) -> tf.Tensor:
         vectors = self.dropout_layer(vectors, training=training, seed=seed)

@@ -72,9 +72,7 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Spearman correlation; 0 if an input is constant, NaN if it contains NaN."""
-    if np.ptp(labels) == 0 or np.ptp(predictions) == 0:
-        return 0.0
-    return float(stats.spearmanr(labels, predictions).statistic)
+    return pearson(stats.rankdata(labels), stats.rankdata(predictions))
 
 
 def per_class(labels: ArrayLike, predictions: ArrayLike) -> list[dict[str, float]]:

@@ -14,7 +14,6 @@ from typing import Literal
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece, string_tensor
@@ -23,7 +22,7 @@ from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics, squad
 from electra_tf.tasks.base import Rows, Scores, Task
-from electra_tf.tasks.encoding import Columns, in_batches, padded, windows
+from electra_tf.tasks.encoding import Columns, in_batches, pack, padded, windows
 from electra_tf.tasks.heads import Tensors
 from electra_tf.tasks.span_head import (
     AnswerabilityLoss,
@@ -280,8 +279,8 @@ class QuestionAnswering(Task):
         stride = tf.minimum(tf.cast(self.doc_stride, tf.int64), room)
         place, example = windows(pieces, room, stride)
         head, body = tf.gather(question, example), tf.gather(pieces.values, place)
-        special = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
-        input_ids, segment_ids = tf_text.combine_segments([head, body], *special)
+        vocabulary = tokenizer.vocabulary
+        input_ids, segment_ids = pack([head, body], vocabulary, max_seq_length)
 
         def inside(values: tf.Tensor, fill: int) -> tf.RaggedTensor:
             """Extends a column from the window to the whole row."""
@@ -339,8 +338,7 @@ def _max_context(place: tf.RaggedTensor, size: tf.Tensor) -> tf.Tensor:
     last = tf.gather(place.row_lengths(), rows) - 1
     # BERT's rule: min(left, right context) + 0.01 * window length, times 100.
     score = 100 * tf.minimum(position, last - position) + last
+    # Earlier windows win ties.
+    score = score * place.nrows(tf.int64) - rows
     best = tf.math.unsorted_segment_max(score, pieces, size)
-    wins = score == tf.gather(best, pieces)
-    windows = tf.where(wins, rows, tf.int64.max)
-    first = tf.math.unsorted_segment_min(windows, pieces, size)
-    return tf.cast(wins & (rows == tf.gather(first, pieces)), tf.int32)
+    return tf.cast(score == tf.gather(best, pieces), tf.int32)

@@ -14,14 +14,11 @@ from electra_tf.tasks.tagging import Tagging
 from electra_tf.tasks.text import Classification, MultiLabel
 
 
-def kinds() -> dict[str, type[Task]]:
-    """Returns all imported task classes that define ``kind``, by kind."""
-    classes, waiting = {}, [Task]
-    while waiting:
-        cls = waiting.pop()
-        waiting += reversed(cls.__subclasses__())
-        if "kind" in vars(cls):
-            classes[cls.kind] = cls
+def kinds(base: type[Task] = Task) -> dict[str, type[Task]]:
+    """Returns all imported subclasses that define ``kind``, by kind."""
+    classes = {base.kind: base} if "kind" in vars(base) else {}
+    for cls in base.__subclasses__():
+        classes |= kinds(cls)
     return classes
 
 

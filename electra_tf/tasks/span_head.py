@@ -59,7 +59,7 @@ class SpanHead(Serializable, keras.layers.Layer):
         self.answerability = answerability
 
     def build(self, hidden_shape: Any = None) -> None:
-        self.start = self._add("start", self.hidden_size, 1)
+        self.start = add_dense(self, "start", (self.hidden_size, 1))
         self._build_end()
         if self.answerability:
             self.null_hidden, self.null = self._add_two("null")
@@ -68,11 +68,9 @@ class SpanHead(Serializable, keras.layers.Layer):
         self.end_hidden, self.end = self._add_two("end")
 
     def _add_two(self, name: str) -> tuple[Any, Any]:
-        hidden = self._add(f"{name}_hidden", 2 * self.hidden_size, self.dense_size)
-        return hidden, self._add(name, self.dense_size, 1)
-
-    def _add(self, name: str, *shape: int) -> tuple[Any, Any]:
-        return add_dense(self, name, shape)
+        shape = (2 * self.hidden_size, self.dense_size)
+        hidden = add_dense(self, f"{name}_hidden", shape)
+        return hidden, add_dense(self, name, (self.dense_size, 1))
 
     def call(
         self,
@@ -146,7 +144,7 @@ class IndependentSpanHead(SpanHead):
     """Span head of BERT and ``transformers``: separate linear start and end layers."""
 
     def _build_end(self) -> None:
-        self.end = self._add("end", self.hidden_size, 1)
+        self.end = add_dense(self, "end", (self.hidden_size, 1))
 
     def end_logits(self, hidden: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         logits = linear(hidden, *self.end)[:, tf.newaxis, :, 0]

@@ -238,9 +238,9 @@ class HeldOut:
         order = list(groups.values())
         # Shuffled: tables are often sorted by label.
         random.Random(0).shuffle(order)
-        sizes = itertools.accumulate(map(len, order[:-1]))
-        below = sum(size < total // self.period for size in sizes)
-        count = min(below + 1, len(order) - 1)
+        # One group at least stays for training.
+        sizes = itertools.accumulate(map(len, order[:-2]))
+        count = 1 + sum(size < total // self.period for size in sizes)
         chosen = order[:count] if split == self.name else order[count:]
         return [examples[index] for index in sorted(itertools.chain(*chosen))]
 

@@ -17,7 +17,6 @@ from typing import Any, Literal
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from electra_tf import files
 from electra_tf.data.tokenizer import WordPiece, string_tensor
@@ -27,7 +26,7 @@ from electra_tf.layers.losses import token_cross_entropy, weighted_mean
 from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics
 from electra_tf.tasks.base import Ragged, Rows, Scores, Task
-from electra_tf.tasks.encoding import Columns, in_batches, padded, windows
+from electra_tf.tasks.encoding import Columns, in_batches, pack, padded, windows
 from electra_tf.tasks.heads import TaggingHead, Tensors
 from electra_tf.tasks.sentences import Sentence, is_span_tag, spans, tag_counts
 
@@ -327,10 +326,8 @@ def word_columns(
     sentences = tf.RaggedTensor.from_row_splits(pieces.values, splits)
     room = max_seq_length - 2
     place, example = windows(sentences, room, stride=room)
-    special = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
-    input_ids, segment_ids = tf_text.combine_segments(
-        [tf.gather(pieces.values, place)], *special
-    )
+    segments = [tf.gather(pieces.values, place)]
+    input_ids, segment_ids = pack(segments, tokenizer.vocabulary, max_seq_length)
     around = tf.fill([tf.size(example), 1], -1)
     return {
         "input_ids": input_ids,

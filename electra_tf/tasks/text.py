@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.data.tokenizer import WordPiece
-from electra_tf.errors import UserError, did_you_mean
+from electra_tf.errors import UserError, did_you_mean, some_of
 from electra_tf.layers.encoder import TextEncoder
 from electra_tf.layers.weights import check_choice
 from electra_tf.tasks import metrics
@@ -169,12 +169,11 @@ class LabeledTask(TextTask):
     def index(self, label: str, example: Example) -> int:
         """Returns the class index of a label; raises ValueError if unknown."""
         if label not in self.labels:
-            more = f", ... ({len(self.labels)} in all)" if self.labels[20:] else ""
             raise UserError(
                 f"Example {example.id} has the label {label!r}, which the training "
                 f"data lacks.{did_you_mean(label, self.labels)} It has "
-                f"{', '.join(self.labels[:20])}{more}: correct the label or add "
-                "training examples."
+                f"{some_of(self.labels, 20)}: correct the label or add training "
+                "examples."
             )
         return self.labels.index(label)
 
