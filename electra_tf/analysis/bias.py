@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from electra_tf.analysis.predictions import own_or_unigram, predict
+from electra_tf.analysis.predictions import predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import rates
 from electra_tf.analysis.subject import Subject, word_pieces
-from electra_tf.runs.scores import row_scores
 
 _PASSES = 4
 
@@ -20,32 +19,27 @@ def traits(
     tags: Sequence[str],
     counts: np.ndarray,
     continues: np.ndarray,
-) -> dict[str, tuple[np.ndarray, Sequence[str]]]:
-    """Returns group indices [N] and group names of the tokens ``ids`` [N], by trait.
+) -> dict[str, pd.Categorical]:
+    """Returns the groups [N] of the tokens ``ids`` [N], by trait.
 
     ``word`` [N] indexes ``tags``, the parts of speech of all words. ``counts`` [V] are
     the vocabulary's token counts; ``continues`` [V] marks entries that continue a word.
     """
-    edges = [0, 1, 10, 100, 1_000, 10_000, 100_000]
-    ranges = [f"{edge:,}-{10 * edge - 1:,}" for edge in edges[1:-1]]
-    names, tag_of = np.unique(tags, return_inverse=True)
+    edges = [0, 1, 10, 100, 1_000, 10_000, 100_000, np.inf]
+    ranges = [f"{edge:,}-{10 * edge - 1:,}" for edge in edges[1:-2]]
+    labels = ["0", *ranges, f"{edges[-2]:,}+"]
+    pieces = ["whole word", "first piece", "continuing piece"]
     alone = np.bincount(word, minlength=len(tags))[word] == 1
     piece = np.where(continues[ids], 2, np.where(alone, 0, 1))
     return {
-        "part of speech": (tag_of[word], names.tolist()),
-        "times in the counted text": (
-            np.digitize(counts[ids], edges) - 1,
-            ("0", *ranges, f"{edges[-1]:,}+"),
-        ),
-        "piece": (piece, ("whole word", "first piece", "continuing piece")),
+        "part of speech": pd.Categorical(np.array(tags, object)[word]),
+        "times in the counted text": pd.cut(counts[ids], edges, False, labels),
+        "piece": pd.Categorical.from_codes(piece, pieces),
     }
 
 
 def profile(
-    suspicion: np.ndarray,
-    corrupted: pd.DataFrame,
-    group_of: np.ndarray,
-    names: Sequence[str],
+    suspicion: np.ndarray, corrupted: pd.DataFrame, group_of: pd.Categorical
 ) -> pd.DataFrame:
     """Computes rates by group, on the original text and on several corruptions.
 
@@ -56,13 +50,13 @@ def profile(
 
     ``corrupted`` has the same N tokens several times; ``group_of`` are their groups.
     """
-    groups = np.tile(group_of, len(corrupted) // len(suspicion))
+    groups = group_of.take(np.arange(len(corrupted)) % len(suspicion))
     clusters = corrupted["row"].to_numpy()
 
     def among(chosen: np.ndarray, values: np.ndarray) -> pd.DataFrame:
-        return rates(values[chosen], groups[chosen], clusters[chosen], names)
+        return rates(values[chosen], groups[chosen], clusters[chosen])
 
-    original = (group_of, clusters[: len(suspicion)], names)
+    original = (group_of, clusters[: len(suspicion)])
     is_right = corrupted["best"] == corrupted["original"]
     parts = {
         "mean P(replaced)": rates(suspicion, *original),
@@ -87,27 +81,21 @@ def follows_generator(table: pd.DataFrame) -> float:
 
 def section(subject: Subject) -> Section:
     """Reports the rates on tagged text by all traits."""
-    config, inspector = subject.config, subject.inspector
+    inspector = subject.inspector
     sentences = [sentence.words for sentence in subject.tagged]
     tags = [tag for sentence in subject.tagged for tag in sentence.tags]
     rows, word = word_pieces(inspector, sentences)
-    shared = {"batch_size": config.batch_size, "log": subject.log}
-    detector, vocabulary = inspector.detector, inspector.vocabulary
-    found = row_scores("detection", detector, vocabulary, rows, **shared)
     # The scores are log P(original).
-    suspicion = -np.expm1(np.concatenate(found))
-    kind, generator = own_or_unigram(inspector, subject.text.counts)
+    suspicion = -np.expm1(subject.scores("detection", inspector.detector, rows))
     # Masks depend on the number of a row.
-    corrupted = predict(
-        inspector, rows * _PASSES, generator, seed=config.seed, name=kind, **shared
-    )
+    kind, corrupted = predict(subject, rows * _PASSES)
     corrupted["row"] %= len(rows)
-    continues = np.array([t.startswith("##") for t in vocabulary.tokens])
+    continues = np.array([t.startswith("##") for t in inspector.vocabulary.tokens])
     ids = np.concatenate([row[1:-1] for row in rows])
     groups = traits(ids, word, tags, subject.text.counts, continues)
     tables, follows = [], []
     for trait, group in groups.items():
-        table = profile(suspicion, corrupted, *group)
+        table = profile(suspicion, corrupted, group)
         tables.append(table.assign(trait=trait))
         correlation = follows_generator(table)
         if np.isfinite(correlation):

@@ -7,7 +7,7 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 
-from electra_tf.analysis.predictions import own_or_unigram, predict
+from electra_tf.analysis.predictions import predict
 from electra_tf.analysis.render import Chart, Section
 from electra_tf.analysis.statistics import halves, roc_auc
 from electra_tf.analysis.subject import Subject
@@ -57,17 +57,15 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 def section(subject: Subject) -> Section:
     """Fits the temperature on half of the corrupted text and reports on the rest."""
-    config, inspector, text = subject.config, subject.inspector, subject.text
-    kind, generator = own_or_unigram(inspector, text.counts)
-    options = {"seed": config.seed, "batch_size": config.batch_size, "name": kind}
-    tokens = predict(inspector, text.rows, generator, log=subject.log, **options)
+    seed, text = subject.config.seed, subject.text
+    kind, tokens = predict(subject, text.rows)
     columns = [tokens[name].to_numpy() for name in ("logits", "is_replaced", "row")]
-    fitting = halves(columns[2], config.seed)
+    fitting = halves(columns[2], seed)
     temperature = fit_temperature(*(column[fitting] for column in columns[:2]))
     logits, labels, rows = (column[~fitting] for column in columns)
     table, curves = [], []
     for stage, scale in (("as it is", 1.0), ("scaled", temperature)):
-        numbers = measures(logits / scale, labels, rows, config.seed)
+        numbers = measures(logits / scale, labels, rows, seed)
         table.append({"stage": stage, "temperature": scale} | numbers)
         p = special.expit(logits / scale)
         shares, means = calibration_curve(labels, p, n_bins=BINS)

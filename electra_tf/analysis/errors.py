@@ -16,7 +16,6 @@ from electra_tf.analysis.statistics import halves, rates, roc_auc
 from electra_tf.analysis.subject import Subject, word_pieces
 from electra_tf.cli import Log
 from electra_tf.errors import UserError, explained
-from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.metrics import bootstrap
 from electra_tf.tasks.sentences import Sentence
 from electra_tf.tasks.tables import read_text
@@ -37,22 +36,15 @@ def word_scores(
     text. A word has the maximum over its pieces, or NaN without pieces.
     """
     inspector, counts = subject.inspector, subject.text.counts
-    options = {"batch_size": subject.config.batch_size, "log": subject.log}
     rows, word = word_pieces(inspector, sentences)
-    methods = {DISCRIMINATOR: ("detection", inspector.detector)}
+    pieces = {DISCRIMINATOR: -subject.scores("detection", inspector.detector, rows)}
     if inspector.home.has_model("generator"):
-        methods["generator"] = ("masked_lm", inspector.generator)
-    by_piece = {}
-    for name, model in methods.items():
-        found = row_scores(*model, inspector.vocabulary, rows, **options)
-        by_piece[name] = -np.concatenate(found)
+        pieces["generator"] = -subject.scores("masked_lm", inspector.generator, rows)
     ids = np.concatenate([row[1:-1] for row in rows])
-    by_piece["frequency"] = -np.log(counts[ids] + 1.0)
-    scores = {}
-    for scorer, values in by_piece.items():
-        scores[scorer] = np.full(sum(map(len, sentences)), np.nan)
-        np.fmax.at(scores[scorer], word, values)
-    return scores
+    pieces["frequency"] = -np.log(counts[ids] + 1.0)
+    words = pd.DataFrame(pieces, dtype=np.float64).groupby(word).max()
+    words = words.reindex(range(sum(map(len, sentences))))
+    return {scorer: values.to_numpy() for scorer, values in words.items()}
 
 
 def evaluate(
@@ -103,8 +95,7 @@ def evaluate(
         "recall": float(recall),
         "F0.5": float(f_score),
     }
-    names, group = np.unique(kinds, return_inverse=True)
-    return measures, rates(called, group[~fitting], rows[~fitting], names)
+    return measures, rates(called, kinds[~fitting], rows[~fitting])
 
 
 def read_marked(path: str, log: Log) -> list[Sentence]:

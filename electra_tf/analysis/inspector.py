@@ -79,14 +79,13 @@ class Inspector:
     """
 
     def __init__(self, folder: str | Path, log: Log):
-        self.folder = named(folder)
+        self.home = PretrainingFolder(named(folder))
         self._log = log
-        if not self.folder.is_dir():
+        if not self.home.path.is_dir():
             raise FileNotFoundError(
                 f"No model at {folder}: --model must be the folder of a finished "
                 "pretraining run or of an imported checkpoint."
             )
-        self.home = PretrainingFolder(self.folder)
         self.home.reject_fine_tuned(
             "give the pretraining run it started from, or use python -m electra_tf "
             "predict."
@@ -94,7 +93,6 @@ class Inspector:
         self.flags = self.home.flags
         self.tokenizer = self.home.tokenizer(log)
         self.vocabulary = self.tokenizer.vocabulary
-        self._tokens = np.array(self.vocabulary.tokens, dtype=object)
 
     def verdicts(self, text: str) -> Verdicts:
         """Predicts replaced tokens in a text."""
@@ -126,7 +124,7 @@ class Inspector:
 
     def fill(self, text: str, *, top: int = 5) -> Fills:
         """Returns the generator's ``top`` tokens for every [MASK] in a text."""
-        mask, top = self.vocabulary.mask, min(top, len(self._tokens))
+        mask, top = self.vocabulary.mask, min(top, len(self.vocabulary))
         if mask not in text:
             raise UserError(
                 f"{_quoted(text)} has no {mask}: write {mask} for a token to predict."
@@ -236,7 +234,7 @@ class Inspector:
         return derive_inputs(row, tf.ones_like(row), self.vocabulary.sep_id)
 
     def names(self, ids: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self._tokens[np.asarray(ids)].tolist())
+        return tuple(self.vocabulary.tokens[index] for index in ids)
 
 
 def _quoted(text: str) -> str:

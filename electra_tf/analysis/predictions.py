@@ -5,14 +5,12 @@ Letters: N tokens of all rows without special ones, B batch, S sequence, V vocab
 
 from collections.abc import Sequence
 
-import keras
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from electra_tf import cli
-from electra_tf.analysis.inspector import Inspector
-from electra_tf.cli import Log
+from electra_tf.analysis.subject import Subject
 from electra_tf.features import derive_inputs
 from electra_tf.pretraining.masked_lm import UnigramGenerator
 from electra_tf.pretraining.samplers import corrupt
@@ -22,36 +20,27 @@ from electra_tf.tasks.base import Ragged
 _STEP = 32
 
 
-def own_or_unigram(inspector: Inspector, counts: np.ndarray) -> tuple[str, keras.Model]:
-    """Returns the model's generator, or one by token ``counts`` [V], and its name."""
-    if inspector.home.has_model("generator"):
-        return "own generator", inspector.generator
-    unigram = UnigramGenerator(len(inspector.vocabulary))
-    unigram.set_counts(counts)
-    return "unigram", unigram
+def predict(subject: Subject, rows: Sequence[np.ndarray]) -> tuple[str, pd.DataFrame]:
+    """Corrupts the rows and predicts replaced tokens.
 
+    Uses the model's generator, or one by the token counts of the text; masks and
+    sampler are of the end of pretraining. Masks depend on row index and ``seed``,
+    samples also on ``batch_size``.
 
-def predict(
-    inspector: Inspector,
-    rows: Sequence[np.ndarray],
-    generator: keras.Model,
-    *,
-    seed: int = 0,
-    batch_size: int = 32,
-    log: Log = lambda line: None,
-    name: str = "",
-) -> pd.DataFrame:
-    """Corrupts the rows with a generator and predicts replaced tokens.
-
-    Uses masks and sampler of the end of pretraining. Masks depend on row index and
-    ``seed``, samples also on ``batch_size``.
-
-    Returns the N tokens of all rows in order, with the columns ``original`` and
-    ``shown`` (ids before and after the corruption), ``is_replaced``, ``is_masked``
-    (sampled by the generator), ``best`` (the generator's most probable id if masked,
-    else the original), ``logits`` of the discriminator and ``row``.
+    Returns the kind of generator, and the N tokens of all rows in order, with the
+    columns ``original`` and ``shown`` (ids before and after the corruption),
+    ``is_replaced``, ``is_masked`` (sampled by the generator), ``best`` (the generator's
+    most probable id if masked, else the original), ``logits`` of the discriminator and
+    ``row``.
     """
-    vocabulary, pair = inspector.vocabulary, inspector.pair(generator)
+    inspector, vocabulary = subject.inspector, subject.inspector.vocabulary
+    seed, size = subject.config.seed, subject.config.batch_size
+    if inspector.home.has_model("generator"):
+        kind, generator = "own generator", inspector.generator
+    else:
+        kind, generator = "unigram", UnigramGenerator(len(vocabulary))
+        generator.set_counts(subject.text.counts)
+    pair = inspector.pair(generator)
     special = [vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id]
     longest = pair.discriminator.embeddings.max_positions
 
@@ -72,9 +61,9 @@ def predict(
     ragged = Ragged.of(rows)
     order = np.argsort(ragged.lengths, kind="stable")
     parts = []
-    progress = cli.Progress(len(rows), unit="row", log=log)
-    for start in range(0, len(rows), batch_size):
-        chosen = order[start : start + batch_size]
+    progress = cli.Progress(len(rows), unit="row", log=subject.log)
+    for start in range(0, len(rows), size):
+        chosen = order[start : start + size]
         lengths = ragged.lengths[chosen, None]
         width = min(int(-(-lengths.max() // _STEP) * _STEP), longest)
         ids = ragged.pad(chosen, width, vocabulary.pad_id)
@@ -85,6 +74,7 @@ def predict(
         columns["row"] = np.repeat(chosen[:, None], width, axis=1)
         kept = (mask > 0) & ~np.isin(ids, special)
         parts.append(pd.DataFrame({n: np.array(x)[kept] for n, x in columns.items()}))
-        progress.update(start + len(chosen), name)
+        progress.update(start + len(chosen), kind)
     # Stable: the tokens of a row stay in order.
-    return pd.concat(parts).sort_values("row", kind="stable", ignore_index=True)
+    tokens = pd.concat(parts).sort_values("row", kind="stable", ignore_index=True)
+    return kind, tokens

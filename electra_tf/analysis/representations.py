@@ -4,6 +4,7 @@ Words are represented by their first pieces. Letters: L layers (including the in
 the first block), N words, D hidden size.
 """
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -74,13 +75,13 @@ def section(subject: Subject) -> Section:
     words = np.array([word for each in tagged for word in each.words], object)
     rng = np.random.default_rng(config.seed)
     is_drawn = rng.random(len(words)) < _REPLACED_SHARE
-    drawn = np.where(is_drawn, rng.permutation(words), words)
+    drawn = iter(np.where(is_drawn, rng.permutation(words), words))
     replaced = []
-    ends = np.cumsum([len(each.words) for each in tagged[:-1]], dtype=int)
-    for each, others in zip(tagged, np.split(drawn, ends), strict=True):
+    for each in tagged:
+        others = tuple(itertools.islice(drawn, len(each.words)))
         pairs = zip(others, each.words, strict=True)
         is_new = tuple(str(new.lower() != old.lower()) for new, old in pairs)
-        replaced.append(Sentence(each.id, tuple(others), is_new))
+        replaced.append(Sentence(each.id, others, is_new))
     encoder = inspector.home.load("encoder", TextEncoder)
     inspector.home.check_vocabulary("encoder", encoder)
     size, layers, best = longest_row(inspector, encoder), [], []

@@ -1,7 +1,5 @@
 """Rates of N tokens or words by group, with confidence intervals."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from scipy import stats
@@ -11,25 +9,24 @@ from electra_tf.tasks.metrics import wilson
 
 
 def rates(
-    values: np.ndarray, groups: np.ndarray, clusters: np.ndarray, names: Sequence[str]
+    values: np.ndarray, groups: np.ndarray | pd.Categorical, clusters: np.ndarray
 ) -> pd.DataFrame:
     """Computes the mean and 95 % interval of values [N] in [0, 1] by group.
 
-    ``groups`` [N] index ``names``; -1 is not a group. ``clusters`` [N] are sentences:
+    ``groups`` [N] are labels; NaN is not a group. ``clusters`` [N] are sentences:
     their tokens are not independent, so the Wilson interval uses the effective sample
     size (linearized variance of a ratio, with degrees of freedom; Korn and Graubard,
     1998), or the number of sentences if the values do not vary between sentences.
     Returns a row per nonempty group: group, count, rate, low, high.
     """
-    # The mean of a pandas Series skips NaN.
-    values, clusters, rows = np.asarray(values), np.asarray(clusters), []
-    for group, name in enumerate(names):
-        chosen = groups == group
-        own = values[chosen].astype(np.float64)
-        if not own.size:
-            continue
-        mean, size = own.mean(), own.size
-        _, cluster = np.unique(clusters[chosen], return_inverse=True)
+    rows = []
+    tokens = pd.DataFrame({"group": groups, "value": np.asarray(values, np.float64)})
+    tokens["cluster"] = np.asarray(clusters)
+    for name, chosen in tokens.groupby("group", observed=True):
+        # The mean of a pandas Series skips NaN.
+        own, size = chosen["value"].to_numpy(), len(chosen)
+        mean = own.mean()
+        _, cluster = np.unique(chosen["cluster"], return_inverse=True)
         variance = np.square(np.bincount(cluster, own - mean)).sum() / size**2
         trials = sentences = cluster.max() + 1
         # One sentence and constant values have no design effect to estimate.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -22,6 +23,7 @@ from electra_tf.data.prepared import PretrainingData, given_data
 from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import DATA, VOCABULARY
 from electra_tf.layers.encoder import TextEncoder
+from electra_tf.runs.scores import row_scores
 from electra_tf.tasks.sentences import Sentence, SentenceSource
 from electra_tf.tasks.tagging import word_rows
 
@@ -102,14 +104,14 @@ def _records_of(inspector: Inspector) -> PretrainingData | None:
     """Returns the records of the run, or None if they are missing or do not fit."""
     flags = inspector.flags
     data = {name: flags[name] for name in fields.hints(DataConfig) if name in flags}
-    folder = flags.get("data_dir") or str(inspector.folder / DATA)
+    folder = flags.get("data_dir") or str(inspector.home.path / DATA)
     data["records"] = data.get("records") or [folder]
     for place in (*data["records"], *data.get("eval_records", ())):
         # An analysis does not wait for a remote system.
         if paths.is_remote(place) or not (paths.exists(place) or paths.matching(place)):
             return None
     # A relative path may lead to the records of another run.
-    data["vocab_file"] = str(inspector.folder / VOCABULARY)
+    data["vocab_file"] = str(inspector.home.path / VOCABULARY)
     try:
         return given_data(fields.from_flat(data, DataConfig), lambda line: None)
     except (UserError, OSError) as error:
@@ -150,6 +152,14 @@ class Subject:
             for path in self.files("tagged")
             for sentence in read_tagged(path)[: self.config.sentences]
         ]
+
+    def scores(
+        self, method: str, model: keras.Model, rows: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Computes the scores of all tokens as in ``row_scores``."""
+        options = {"batch_size": self.config.batch_size, "log": self.log}
+        vocabulary = self.inspector.vocabulary
+        return np.concatenate(row_scores(method, model, vocabulary, rows, **options))
 
     def files(self, name: Literal["errors", "tagged"]) -> tuple[str, ...]:
         """Returns the files of a flag, by default a shipped sample."""

@@ -117,7 +117,7 @@ def fine_tuned(folder: Path) -> TextModel:
     # Flags of a GLUE task do not name its columns.
     names = () if about["task"] in glue.ROWS else COLUMNS
     columns = {name: flags[name] for name in names if flags.get(name)}
-    tokenizer, task = home.tokenizer(), {**about, "columns": columns}
+    tokenizer, task = home.tokenizer(cli.note), {**about, "columns": columns}
     parts = network.encoder, network.head, task, tokenizer, about["max_seq_length"]
     with explained(str(folder / TASK), UserError):
         return model_class.of(*parts)

@@ -218,17 +218,14 @@ def from_flat(values: dict[str, Any], config_class: type) -> Any:
         if name not in (*known, *removed):
             hint = did_you_mean(name, known)
             raise UserError(f"{name} is not a flag of this command.{hint}")
-    built: dict[str | None, dict[str, Any]] = {}
-    for group, leaf in fields(config_class):
-        if leaf.name in values:
-            value = values[leaf.name]
-            value = tuple(value) if isinstance(value, list) else value
-            built.setdefault(group, {})[leaf.name] = value
+    values = {n: tuple(x) if isinstance(x, list) else x for n, x in values.items()}
+    built = {}
+    for name, group in groups(config_class):
+        own = [leaf.name for leaf in dataclasses.fields(group) if leaf.name in values]
+        built[name] = group(**{n: values[n] for n in own})
     if issubclass(config_class, Group):
-        return config_class(**built.get(None, {}))
-    config = config_class(
-        **{name: group(**built.get(name, {})) for name, group in groups(config_class)}
-    )
+        return built[None]
+    config = config_class(**built)
     object.__setattr__(config, "given", frozenset(values))
     return config
 

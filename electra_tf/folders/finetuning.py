@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf import cli, files
+from electra_tf import files
 from electra_tf.cli import Log
 from electra_tf.config import fields
 from electra_tf.config.fields import CASING
@@ -102,15 +102,13 @@ class FinetuningFolder:
         """Returns True if the folder holds an interrupted run; see ``check_same``."""
         if described["config"]["overwrite"] or not self.checkpoints.is_dir():
             return False
-        names = fields.resumable_fields(FinetuneConfig)
         return settings.check_same(
             self.path,
             described,
-            [*(f"config.{name}" for name in names), "versions.*"],
+            FinetuneConfig,
             has_checkpoint=True,
             # An older version's run lacks newer flags.
             absent={"config": fields.to_flat(FinetuneConfig())},
-            removed=FinetuneConfig.REMOVED,
         )
 
     def begin(
@@ -186,12 +184,9 @@ class FinetuningFolder:
         return self.about().get("trained_length")
 
     def tokenizer(
-        self,
-        log: Log = cli.say,
-        *,
-        vocab_file: str | None = None,
-        **casing: bool | None,
+        self, log: Log, *, vocab_file: str | None = None, **casing: bool | None
     ) -> WordPiece:
+        """Returns the tokenizer, with the arguments of a pretraining folder's."""
         about = self.about()
         known = {name: about[name] for name in CASING}
         known |= {name: x for name, x in casing.items() if x is not None}
@@ -216,7 +211,10 @@ class FinetuningFolder:
 
     def done(self) -> list[dict[str, Any]]:
         paths = self.checkpoints.glob("done-*.json")
-        results = [_with_nan(files.read_json(path, shape=_RESULT)) for path in paths]
+        results = [files.read_json(path, shape=_RESULT) for path in paths]
+        for result in results:
+            for scores in result["scores"].values():
+                scores.update({n: math.nan for n, x in scores.items() if x is None})
         return sorted(results, key=lambda result: result["seed"])
 
     def finish_seed(self, result: Mapping[str, Any], best: int) -> None:
@@ -250,12 +248,3 @@ class FinetuningFolder:
     def _drop_state(self) -> None:
         files.remove(self.path / CHECKPOINTS)
         files.remove(self.path / SEARCHING)
-
-
-def _with_nan(value: Any) -> Any:
-    """Replaces null, the JSON value of scores that are not finite, by NaN."""
-    if isinstance(value, dict):
-        return {name: _with_nan(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_with_nan(each) for each in value]
-    return math.nan if value is None else value

@@ -148,9 +148,10 @@ class PretrainingFolder:
         return check_same(
             self.path,
             settings,
-            (*may_differ, "random_keys"),
+            PretrainConfig,
+            # The latter two are of an earlier process.
+            (*may_differ, "random_keys", "commit", "written"),
             has_checkpoint=self.has_checkpoint(),
-            removed=PretrainConfig.REMOVED,
         )
 
     def describe(
@@ -194,12 +195,12 @@ class PretrainingFolder:
     def load(self, name: str, kind: type[Model], hint: str = "") -> Model:
         return models.load(self.model_path(name), kind, hint)
 
-    def check_hash(self, vocabulary: Vocabulary) -> None:
-        """Raises ValueError if config.json has the SHA-256 of another vocabulary."""
+    def check_hash(self, vocabulary: Vocabulary, path: str | None = None) -> None:
+        """Raises ValueError unless a vocabulary, read from ``path``, is the run's."""
         if self.vocabulary_sha256 not in (None, vocabulary.sha256):
-            path = self.path / VOCABULARY
             raise UserError(
-                f"{path} does not have the SHA-256 in {CONFIG}: restore the run's file."
+                f"{path or self.path / VOCABULARY} does not have the SHA-256 in "
+                f"{self.path / CONFIG}: take the vocab.txt of the run."
             )
 
     def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:

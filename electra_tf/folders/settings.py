@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf import files
+from electra_tf.config import fields
 from electra_tf.errors import UserError
 
 CONFIG, RESULTS = "config.json", "results.json"
@@ -24,17 +25,18 @@ _REMOVED = (
 def check_same(
     folder: Path,
     settings: Mapping[str, Any],
+    config_class: type,
     may_differ: Iterable[str] = (),
     *,
     has_checkpoint: bool,
     absent: Mapping[str, Any] | None = None,
-    removed: Mapping[str, Any] | None = None,
 ) -> bool:
     """Raises ValueError if settings differ from a folder's config.json.
 
-    ``may_differ`` are patterns of dotted names to ignore, ``absent`` defaults of
-    settings missing in config.json. Flags in ``removed`` must have had the value given
-    there. Returns whether the folder has settings.
+    Ignores versions, the resumable flags of ``config_class`` and ``may_differ``,
+    patterns of dotted names. ``absent`` has defaults of settings missing in
+    config.json. Removed flags of the class must have had their default. Returns whether
+    the folder has settings.
     """
     if not (folder / CONFIG).is_file():
         if has_checkpoint:
@@ -43,14 +45,15 @@ def check_same(
                 "--overwrite to start a new run."
             )
         return False
-    patterns = (*may_differ, *_REMOVED)
+    resumable = [f"config.{name}" for name in fields.resumable_fields(config_class)]
+    patterns = (*may_differ, *resumable, "versions.*", *_REMOVED)
     now = dict(_leaves(json.loads(files.to_json(settings))))
     before = dict(_leaves(json.loads(json.dumps(absent or {}))))
     # Settings that an older version lacks count as off.
     off = {name: value for name, value in now.items() if value == [] or value is False}
     assumed = off | {name: before[name] for name in now.keys() & before.keys()}
     was = assumed | dict(_leaves(files.read_json(folder / CONFIG)))
-    for name, default in (removed or {}).items():
+    for name, default in config_class.REMOVED.items():
         if was.get(f"config.{name}", _ABSENT) == default:
             del was[f"config.{name}"]
     changed = [

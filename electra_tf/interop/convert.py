@@ -67,12 +67,12 @@ def _check_finite(model: Imported) -> None:
     parts = {role: {**x.encoder, **x.head} for role, x in model.towers.items()}
     parts["head"] = model.task.arrays if model.task else {}
     for part, arrays in parts.items():
-        wrong = [name for name, x in arrays.items() if not np.isfinite(x).all()]
-        if wrong:
-            raise UserError(
-                f"{model.source}: {wrong[0]} of the {part} has values that are not "
-                "finite."
-            )
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise UserError(
+                    f"{model.source}: {name} of the {part} has values that are not "
+                    "finite."
+                )
 
 
 def _check_task(model: Imported, options: ConvertConfig) -> None:
@@ -105,16 +105,13 @@ def find_format(source: Source) -> ModuleType:
 def completed(model: Imported, options: ConvertConfig) -> Imported:
     """Fills in facts that the source lacks, from the options or defaults."""
     notes, vocabulary = list(model.notes), model.vocabulary
-    home = PretrainingFolder(named(model.source))
     if options.vocab_file:
         vocabulary = Vocabulary.load(options.vocab_file)
     if vocabulary is None:
         raise UserError(f"{model.source} has no vocab.txt: pass --vocab_file.")
-    if model.run and home.vocabulary_sha256 not in (None, vocabulary.sha256):
-        raise UserError(
-            f"{options.vocab_file or home.path / 'vocab.txt'} does not have the "
-            f"SHA-256 in config.json of {model.source}: pass another --vocab_file."
-        )
+    if model.run:
+        home = PretrainingFolder(named(model.source))
+        home.check_hash(vocabulary, options.vocab_file)
     sizes = model.main.sizes
     if len(vocabulary) > sizes.vocab_size:
         raise UserError(

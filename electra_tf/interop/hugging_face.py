@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from electra_tf import cli, files
 from electra_tf.errors import UserError, explained
@@ -118,8 +120,7 @@ def read(source: Source) -> Imported:
         notes += ("assumed: an example has one text (--pair: two texts)",)
     return dataclasses.replace(
         model,
-        discriminator=towers.get("discriminator"),
-        generator=towers.get("generator"),
+        **{role: towers.get(role) for role in HEAD_SCOPES},
         not_taken=not_taken,
         task=task,
         notes=notes,
@@ -198,22 +199,18 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
             f"{folder} has none of {', '.join(HUGGING_FACE_FILES)}: save other weights "
             "as one safetensors file first."
         )
-    read = _safetensors if path.suffix == ".safetensors" else _pickled
+    if path.suffix == ".safetensors":
+        # NumPy lacks some types.
+        kinds = (SafetensorError, AttributeError)
+        with explained(f"{path} is damaged, or quantized", kinds):
+            tensors = load_file(path)
+    else:
+        tensors = _pickled(path)
     # LayerNorms had other names before 2020.
     return {
         name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): x
-        for name, x in read(path).items()
+        for name, x in tensors.items()
     }
-
-
-def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    # NumPy lacks some types.
-    kinds = (SafetensorError, AttributeError)
-    with explained(f"{path} is damaged, or quantized", kinds):
-        return load_file(path)
 
 
 def _pickled(path: Path) -> dict[str, np.ndarray]:
@@ -260,9 +257,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
 
 
 def _write_half(folder: Path, model: Imported, role: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
     tower, task, more = model.towers[role], model.task, {}
     prefix = "electra." if tower.head or task else ""
     arrays = scatter(HUGGING_FACE.encoder(tower.sizes, prefix, prefix), tower.encoder)

@@ -23,8 +23,6 @@ CONFIG, TOKENIZER, HEAD = "config.json", "tokenizer.json", "task.weights.h5"
 VOCABULARY = "assets/tokenizer/vocabulary.txt"
 OUTPUTS = (VOCABULARY, CONFIG, "metadata.json", "model.weights.h5", TOKENIZER)
 
-CLASS_NAME = "ElectraBackbone"
-
 GELU_NOTE = (
     "keras-hub approximates GELU by tanh, this library does not: hidden states differ "
     "by 1e-4 (2 layers) to 2e-3 (12 layers) at a spread of 1."
@@ -68,7 +66,7 @@ def detect(source: Source) -> bool:
     """Returns True for a preset: a folder or a name of keras-hub."""
     path, name = Path(source.path), source.path
     if path.is_dir():
-        return files.read_json(path / CONFIG, {}).get("class_name") == CLASS_NAME
+        return files.read_json(path / CONFIG, {}).get("class_name") == "ElectraBackbone"
     # The prefix first: most names need no import of keras-hub.
     prefix = name.startswith("electra_") and not path.exists()
     return prefix and name in _hub().models.ElectraBackbone.presets
@@ -83,26 +81,21 @@ def read(source: Source) -> Imported:
             _check_config(path)
         # Downloads presets by name. Keras's global policy would round the weights.
         backbone = _hub().models.ElectraBackbone.from_preset(str(path), dtype="float32")
-        towers, tokenizer = {"discriminator": _tower(backbone)}, _tokenizer_of(path)
+        known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
+        sizes, arrays = Sizes(**known, attention_dropout=backbone.dropout), {}
+        for row, variables in _variables(backbone, sizes):
+            # Attention weights have an additional axis of heads.
+            parts = [np.reshape(x.numpy(), row.their_shape) for x in variables]
+            arrays[row.ours] = row.join(parts).astype(np.float32)
+        tokenizer = _tokenizer_of(path)
     return Imported(
         format=NAME,
         source=source.path,
-        **source.selected(towers),
+        **source.selected({"discriminator": Tower(sizes, arrays, {})}),
         **tokenizer,
         not_taken=(HEAD,) if (path / HEAD).is_file() else (),
         notes=(f"{POOLER_NOTE} and was not taken.", GELU_NOTE),
     )
-
-
-def _tower(backbone: keras.Model) -> Tower:
-    known = {ours: getattr(backbone, theirs) for ours, theirs in _SIZES.items()}
-    sizes = Sizes(**known, attention_dropout=backbone.dropout)
-    arrays = {}
-    for row, variables in _variables(backbone, sizes):
-        # Attention weights have an additional axis of heads.
-        parts = [np.reshape(x.numpy(), row.their_shape) for x in variables]
-        arrays[row.ours] = row.join(parts).astype(np.float32)
-    return Tower(sizes, arrays, {})
 
 
 def _variables(

@@ -16,7 +16,7 @@ Letters: C outputs, D hidden size.
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -34,10 +34,9 @@ from electra_tf.pretraining import (
 )
 
 Arrays = Mapping[str, np.ndarray]
-_T = TypeVar("_T")
 
 EMBEDDINGS = "embeddings/"
-_EPSILON = 1e-12
+_EPSILON = 1e-12  # The default of embeddings and encoder.
 # Fields of `Sizes` that encoder and embeddings share; embedding_size is `size` there.
 _OF_ENCODER = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
@@ -66,7 +65,7 @@ class Source:
             flags = " and ".join(given)
             raise UserError(f"{self.path} does not need {flags}: leave it out.")
 
-    def selected(self, towers: Mapping[str, _T]) -> dict[str, _T]:
+    def selected(self, towers: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the towers, or the ``only`` one."""
         if self.only and self.only not in towers:
             raise UserError(f"{self.path} has no {self.only}.")
@@ -216,7 +215,6 @@ def models(imported: Imported) -> dict[str, keras.Model]:
         **{name: getattr(shared, name) for name in _OF_EMBEDDINGS},
         dropout=shared.dropout,
         initializer_range=shared.initializer_range,
-        layer_norm_epsilon=_EPSILON,
         dtype="float32",
         name="embeddings",
     )
@@ -241,7 +239,6 @@ def _encoder(sizes: Sizes, name: str, embeddings: TextEmbedding) -> TextEncoder:
     return TextEncoder(
         embeddings,
         **{name: getattr(sizes, name) for name in _OF_ENCODER},
-        layer_norm_epsilon=_EPSILON,
         dtype="float32",
         name=name,
     )

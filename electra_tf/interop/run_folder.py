@@ -50,9 +50,9 @@ def _is_pretrained(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Reads the saved models, vocab.txt, config.json and the model card."""
+    source.reject("generator", "num_heads", "pair")
     if not _is_pretrained(source):
         return task_heads.read(source)
-    source.reject("generator", "num_heads", "pair")
     folder = PretrainingFolder(named(source.path))
     return Imported(
         format=NAME,

@@ -60,7 +60,6 @@ _STARTS_AND_ENDS = [
 
 def read(source: Source) -> Imported:
     """Reads a fine-tuned model, or with ``--only=discriminator`` its encoder alone."""
-    source.reject("generator", "num_heads", "pair")
     folder = FinetuningFolder(Path(source.path))
     about, model = folder.about(), folder.load()
     tower = networks.encoder_tower(model.encoder, str(folder.path / MODEL))

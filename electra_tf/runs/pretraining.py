@@ -134,9 +134,6 @@ def prepare(
     for warning in validation.warnings(config).values():
         log(f"warning: {warning}")
     builds_records = not config.data.records
-    # Paths, logging, and host and time of an earlier process.
-    paths = [f"config.{name}" for name in fields.resumable_fields(type(config))]
-    may_differ = [*paths, "versions.*", "commit", "written"]
 
     # Checks without data come first: building the data can take hours.
     more = callbacks.named_callbacks(options.callback)
@@ -144,7 +141,7 @@ def prepare(
         _check_inputs(config, folder)
     else:
         flags = {"config": fields.to_flat(config)}
-        folder.check_settings(flags, [*may_differ, "data.*", "objective_class"])
+        folder.check_settings(flags, ["data.*", "objective_class"])
     costs.check_fits(config, config.data.vocab_size)
     files.check_checkpoint_path(folder.path)
     warm_start.check(config)
@@ -174,7 +171,7 @@ def prepare(
                 kept = [layout.DATA] if builds_records else []
                 folder.delete({*layout.OUTPUTS}.difference(kept))
         else:
-            folder.check_settings(settings, may_differ)
+            folder.check_settings(settings)
         store = CheckpointStore(
             folder.path / layout.CHECKPOINTS,
             _state(phases),

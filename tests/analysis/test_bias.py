@@ -28,8 +28,7 @@ def test_words_and_their_traits(inspector):
     found = bias.traits(ids, word, tags, counts, continues)
 
     def of(trait, number):
-        groups, names = found[trait]
-        return [names[group] for group in groups[word == number]]
+        return list(found[trait][word == number])
 
     assert of("part of speech", 0) == ["ADJ"]
     assert set(of("part of speech", 1)) == {"NOUN"}
@@ -61,7 +60,8 @@ def test_a_profile_is_a_count_of_each_group():
     corrupted, suspicion = [tokens_of(rng) for _ in range(3)], rng.random(60)
     groups = rng.integers(-1, 2, 60)
     every = pd.concat(corrupted, ignore_index=True)
-    table = bias.profile(suspicion, every, groups, ["a", "b", "none"])
+    names = pd.Categorical.from_codes(groups, ["a", "b", "none"])
+    table = bias.profile(suspicion, every, names)
     found = table.set_index(["measure", "group"])
     assert set(table["group"]) == {"a", "b"}
     for number, name in enumerate("ab"):

@@ -1,5 +1,4 @@
 import lzma
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,7 +6,8 @@ from sklearn import metrics as peers
 
 from electra_tf.analysis import Inspector, errors
 from electra_tf.analysis.statistics import halves
-from electra_tf.analysis.subject import read_tagged
+from electra_tf.analysis.subject import Subject, Text, read_tagged
+from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.runs.scores import token_scores
 from electra_tf.tasks.sentences import Sentence
 from tests import tiny_run
@@ -17,9 +17,9 @@ SENTENCES = [("Good", "books", "\u200b", "!"), ("the", "song", "wass", "fine")]
 
 
 def word_scores(inspector, sentences, counts):
-    given = {"config": SimpleNamespace(batch_size=3), "log": print}
-    subject = SimpleNamespace(inspector=inspector, counts=counts, **given)
-    subject.text = subject
+    folder = str(inspector.home.path)
+    subject = Subject(AnalyzeConfig(model=folder, output="x", batch_size=3), print)
+    subject.text = Text((), counts, "text")
     return errors.word_scores(subject, sentences)
 
 

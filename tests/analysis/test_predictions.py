@@ -3,7 +3,8 @@ import pytest
 from scipy import special
 
 from electra_tf.analysis import Inspector, predictions
-from electra_tf.analysis.subject import read_text
+from electra_tf.analysis.subject import Subject, Text, read_text
+from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data.records import write_shard
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.runs.scores import row_scores
@@ -22,9 +23,9 @@ def text(inspector, tmp_path_factory):
 
 
 def test_corruption_touches_what_is_masked(inspector, text):
-    _, own = predictions.own_or_unigram(inspector, text.counts)
-    found = predictions.predict(inspector, text.rows, own, seed=3)
-    again = predictions.predict(inspector, text.rows, own, seed=3)
+    config = AnalyzeConfig(model=str(inspector.home.path), output="x", seed=3)
+    subject = Subject(config, print)
+    (_, found), (_, again) = (predictions.predict(subject, text.rows) for _ in "12")
     np.testing.assert_array_equal(found.shown, again.shown)
     assert found.is_replaced.any()
     assert (found.is_masked | ~found.is_replaced).all()
@@ -42,15 +43,14 @@ def test_corruption_touches_what_is_masked(inspector, text):
 
 
 def test_without_a_generator_tokens_have_their_frequencies(tmp_path):
-    inspector = Inspector(tiny_run.save(tmp_path, mask_rate=0.5), pytest.fail)
+    folder = str(tiny_run.save(tmp_path, mask_rate=0.5))
+    subject = Subject(AnalyzeConfig(model=folder, output="x"), print)
     (tmp_path / "generator.keras").unlink()
     rows = [np.array([2, *[5] * 20, 3], np.int32)] * 60
-    counts = np.zeros(len(TOKENS), np.int64)
-    counts[[5, 6]] = 10**9
-    kind, unigram = predictions.own_or_unigram(inspector, counts)
-    assert kind == "unigram"
-    found = predictions.predict(inspector, rows, unigram)
-    assert set(found.shown) == {5, 6}
+    counts = np.isin(np.arange(len(TOKENS)), [5, 6]) * 10**9
+    subject.text = Text(rows, counts, "text")
+    kind, found = predictions.predict(subject, rows)
+    assert (kind, {*found.shown}) == ("unigram", {5, 6})
     share = found.is_replaced.sum() / found.is_masked.sum()
     assert share == pytest.approx(0.5, abs=0.08)
 

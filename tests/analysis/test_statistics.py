@@ -14,7 +14,7 @@ def rates(*arguments):
 @pytest.mark.parametrize(("right", "count"), [(0, 7), (31, 100), (50, 50)])
 def test_independent_tokens_have_wilsons_interval(right, count):
     values = np.arange(count) < right
-    (found,) = rates(values, np.zeros(count, int), np.arange(count), ["x"])
+    (found,) = rates(values, np.full(count, "x"), np.arange(count))
     peer = stats.binomtest(right, count).proportion_ci(method="wilson")
     assert (found.pop("low"), found.pop("high")) == pytest.approx([*peer])
     assert found == {"group": "x", "count": count, "rate": right / count}
@@ -22,7 +22,7 @@ def test_independent_tokens_have_wilsons_interval(right, count):
 
 def test_nan_values_are_not_left_out():
     values = pd.Series([1.0, np.nan, 0.0])
-    (row,) = statistics.rates(values, np.zeros(3), np.arange(3), ["a"]).itertuples()
+    (row,) = statistics.rates(values, np.zeros(3), np.arange(3)).itertuples()
     assert np.isnan(row.rate)
 
 
@@ -31,7 +31,7 @@ def test_intervals_of_dependent_tokens_are_those_of_a_bootstrap_of_sentences():
     sizes = rng.integers(1, 30, 300)
     clusters = np.repeat(np.arange(300), sizes)
     values = rng.random(len(clusters)) < np.repeat(rng.beta(1, 2, 300), sizes)
-    (found,) = rates(values, np.zeros_like(clusters), clusters, ["x"])
+    (found,) = rates(values, np.zeros_like(clusters), clusters)
     size = found["high"] - found["low"]
     right = np.bincount(clusters, values)
     drawn = rng.integers(0, 300, (4000, 300))
@@ -50,7 +50,7 @@ def test_intervals_of_few_sentences_hold_the_rate(sentences):
         # Intra-cluster correlation 1 / (1 + 1 + 1).
         chances = rng.beta(1, 1, sentences)[clusters]
         values = rng.random(len(clusters)) < chances
-        (found,) = rates(values, np.zeros_like(clusters), clusters, ["x"])
+        (found,) = rates(values, np.zeros_like(clusters), clusters)
         inside.append(found["low"] <= 0.5 <= found["high"])
     assert np.mean(inside) >= 0.92
 
