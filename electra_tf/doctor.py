@@ -9,14 +9,14 @@ import dataclasses
 import functools
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from electra_tf import cli
-from electra_tf.config import fields, validation
+from electra_tf.config import fields
 from electra_tf.config.commands import DoctorConfig
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.errors import UserError, some_of
@@ -56,15 +56,6 @@ class Subject:
     metrics: tuple[Mapping[str, Any], ...]
     error: str  # Why reading failed.
     vocabulary_sha256: str | None  # Of training.
-
-    @property
-    def config(self) -> PretrainConfig | None:
-        """The flags as a config, or None if this version refuses them."""
-        known = self.flags.keys() & fields.hints(PretrainConfig)
-        try:
-            return fields.from_flat({n: self.flags[n] for n in known}, PretrainConfig)
-        except UserError:
-            return None
 
 
 def read(path: str | Path, generator: str | None = None) -> Subject:
@@ -137,25 +128,6 @@ def files(subject: Subject) -> Iterator[Finding]:
             "Name its folder with --generator, or take the pretraining checkpoint.",
         )
     yield _ok(f"networks: {', '.join(towers)}")
-
-
-def generator_size(subject: Subject) -> Iterator[Finding]:
-    """Checks the ratio of the generator's size to the discriminator's."""
-    config, towers = subject.config, subject.towers
-    # The rule depends on flags, which this version may refuse.
-    if config is None or not {"generator", "discriminator"} <= towers.keys():
-        return
-    ours, theirs = towers["generator"].sizes, towers["discriminator"].sizes
-    width = ours.hidden_size / theirs.hidden_size
-    depth = ours.num_layers / theirs.num_layers
-    message = validation.warnings(config, (width, depth)).get("generator_hidden_size")
-    if message:
-        more = (
-            " This applies to new runs. Check that the files are not swapped. (To "
-            "continue Google's electra_small, which has an equal generator, keep 1.0.)"
-        )
-        yield _warning(*(message + more).split(". ", 1))
-    yield _ok(f"{width:.3g} of the width and {depth:.3g} of the layers")
 
 
 def vocabulary(subject: Subject) -> Iterator[Finding]:
@@ -239,33 +211,6 @@ def weights(subject: Subject) -> Iterator[Finding]:
         yield _ok(f"{name}: {len(fresh)} parts")
 
 
-def learning_rate(subject: Subject) -> Iterator[Finding]:
-    """Checks the learning rate for the model size, and the warm-up."""
-    config = subject.config
-    # Flags of imports describe the encoder only.
-    if "learning_rate" not in subject.flags:
-        return
-    if config is None:
-        yield _warning(
-            "not checked: this version refuses flags of the run",
-            "Check it with the version that trained the model.",
-        )
-        return
-    messages, optimizer = validation.warnings(config), config.optimizer
-    rate, warmup = optimizer.learning_rate, optimizer.warmup_steps
-    if message := messages.get("learning_rate"):
-        yield _problem(*message.split(". ", 1))
-    elif message := messages.get("warmup_steps"):
-        yield _warning(*message.split(". ", 1))
-    elif not warmup and not optimizer.adam_bias_correction:
-        yield _warning(
-            f"{rate:g} without warm-up and bias correction: the first updates are "
-            "three to six times too long",
-            "Set --warmup_steps, or --adam_bias_correction.",
-        )
-    yield _ok(f"{rate:g} after {warmup} warm-up steps")
-
-
 def training(subject: Subject) -> Iterator[Finding]:
     """Checks the metrics at the end: steps, NaN, and the rules of `HealthWarnings`."""
     rows, steps = subject.metrics, subject.flags.get("num_train_steps")
@@ -290,8 +235,10 @@ def training(subject: Subject) -> Iterator[Finding]:
     known = {n.removeprefix(EVAL_PREFIX): x for n, x in scores[-1].items()}
     known = {name: x for name, x in known.items() if x is not None}
     messages: list[str] = []
-    config = subject.config
-    rate = config.sampled_rate if config else subject.flags.get("mask_rate", 0.15)
+    # This version may refuse other flags of the run.
+    names = {"mask_rate", "final_mask_rate", "sentence_weight"} & subject.flags.keys()
+    flags = {name: subject.flags[name] for name in names}
+    rate = fields.from_flat(flags, PretrainConfig).sampled_rate
     # A rule needs several metrics, of which one may not be finite.
     with contextlib.suppress(KeyError):
         HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
@@ -301,16 +248,14 @@ def training(subject: Subject) -> Iterator[Finding]:
     yield _ok(f"{done:,} steps")
 
 
-CHECKS: dict[str, Callable[[Subject], Iterable[Finding]]] = {
-    check.__name__.replace("_", " "): check
-    for check in (files, generator_size, vocabulary, weights, learning_rate, training)
-}
+CHECKS = (files, vocabulary, weights, training)
 
 
 def examine(subject: Subject) -> list[Finding]:
     """Runs every check; drops the OK of a check that finds more."""
     findings = []
-    for name, check in CHECKS.items():
+    for check in CHECKS:
+        name = check.__name__
         own = [dataclasses.replace(each, trap=name) for each in check(subject)]
         findings += [finding for finding in own if finding.level != OK] or own
     return findings
@@ -331,10 +276,10 @@ def shown(findings: Sequence[Finding]) -> str:
     """Formats findings as text with a summary."""
     lines = []
     for finding in findings:
-        text = f"{finding.level:<8}{finding.trap:<16}{finding.found}"
-        advice = [f"{'':24}-> {finding.advice}"] if finding.advice else []
+        text = f"{finding.level:<8}{finding.trap:<12}{finding.found}"
+        advice = [f"{'':20}-> {finding.advice}"] if finding.advice else []
         for paragraph in (text, *advice):
-            lines += textwrap.wrap(paragraph, 100, subsequent_indent=" " * 24)
+            lines += textwrap.wrap(paragraph, 100, subsequent_indent=" " * 20)
     levels = [finding.level for finding in findings]
     good, fair, bad = map(levels.count, (OK, WARNING, PROBLEM))
     return "\n".join([*lines, f"\n{good} OK, {fair} warnings, {bad} problems"])

@@ -186,7 +186,9 @@ GONE = {
     "predict": {"--jsonl"},
     "inspect": {"--temperature", "--vocab_file", "--lower_case", "--strip_accents"},
     "doctor": {"--flagfile"},
-    "compare": {"--budget_flops", "--checkpoints", "--keep", "--overwrite"},
+    "compare": {
+        *("--budget_flops", "--checkpoints", "--keep", "--overwrite", "--untrained"),
+    },
     "convert": {"--generator_num_heads"},
 }
 

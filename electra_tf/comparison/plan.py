@@ -22,7 +22,6 @@ from electra_tf.folders.pretraining import settings_of
 from electra_tf.runs import warm_start
 from electra_tf.systems import build, costs
 
-UNTRAINED = "untrained"
 # Column of the mean over all probes.
 AVERAGE = "average"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
@@ -66,12 +65,12 @@ def systems(config: CompareConfig) -> Systems:
     # A comparison has no folder to resume from.
     shared = ["--overwrite"]
     shared += [word for text in config.pretrain for word in _words(text, config)]
-    found = _parsed("system", PretrainConfig, config, [UNTRAINED], shared)
-    for flag in ("reference", "untrained"):
-        name = getattr(config, flag)
-        if name and name not in found:
-            known = ", ".join(found)
-            raise UserError(f"--{flag}={name} is not one of the systems {known}.")
+    found = _parsed("system", PretrainConfig, config, shared=shared)
+    if config.reference not in found:
+        raise UserError(
+            f"--reference={config.reference} is not one of the systems "
+            f"{', '.join(found)}."
+        )
     first, *others = found
     for other in others:
         mine, theirs = vars(found[first].data), vars(found[other].data)
@@ -106,7 +105,7 @@ def _parsed(
     flag: str,
     config_class: type,
     config: CompareConfig,
-    reserved: Sequence[str],
+    reserved: Sequence[str] = (),
     shared: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns configs by name of a repeated flag; all get the ``shared`` flags."""
@@ -188,17 +187,8 @@ class Plan:
         """The pretraining seeds."""
         return range(self.config.seed, self.config.seed + self.config.seeds)
 
-    @property
-    def rows(self) -> Systems:
-        """The systems, and last the untrained encoder if `--untrained` is set."""
-        if not self.config.untrained:
-            return self.systems
-        return {**self.systems, UNTRAINED: self.systems[self.config.untrained]}
-
     def flops(self, name: str) -> dict[str, float]:
         """Returns the training FLOPs of a run, by counting rule."""
-        if name == UNTRAINED:
-            return dict.fromkeys(costs.RULES, 0.0)
         system, size = self.systems[name], len(self.data.vocabulary)
         return {rule: costs.run_flops(system, size, rule=rule) for rule in costs.RULES}
 
@@ -209,7 +199,7 @@ class Plan:
         data = about["data"] | {"held_out": held_out}
         return {
             "systems": {
-                name: settings(system) | data for name, system in self.rows.items()
+                name: settings(system) | data for name, system in self.systems.items()
             },
             "probes": {
                 name: settings(probe) | {"probe_seeds": self.config.probe_seeds}
@@ -264,7 +254,9 @@ def jobs(plan: Plan, store: Store) -> list[Job]:
     missing rows of the results in order. A part has the key of its row and a flat
     ``config``; the part of a probe also has ``command``.
     """
-    every = (_job(plan, store, name, seed) for seed in plan.seeds for name in plan.rows)
+    every = (
+        _job(plan, store, name, seed) for seed in plan.seeds for name in plan.systems
+    )
     return [job for job in every if job["parts"]]
 
 
@@ -284,7 +276,7 @@ def _job(plan: Plan, store: Store, system: str, seed: int) -> Job:
             parts.append(part)
     is_needed = bool(parts) and not (folder / ENCODER).exists()
     if is_needed or store.find(system, seed) is None:
-        config = plan.rows[system]
+        config = plan.systems[system]
         data, vocab_file = config.data, config.data.vocab_file
         # Existing records have their vocabulary beside them.
         if not (vocab_file or data.records):

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from electra_tf.comparison import statistics
-from electra_tf.comparison.plan import AVERAGE, UNTRAINED, Plan
+from electra_tf.comparison.plan import AVERAGE, Plan
 from electra_tf.comparison.store import Row, Store, describe
 from electra_tf.pretraining.metrics import COPYING
 from electra_tf.runs.finetuning_report import aligned
@@ -92,7 +92,7 @@ class Scores:
         """
         reference, differences, below = self.plan.config.reference, {}, self.below
         theirs = self.by_seed(reference, column)
-        for name in self.plan.rows:
+        for name in self.plan.systems:
             if name == reference or {name, reference} & {*below}:
                 continue
             mine = self.by_seed(name, column)
@@ -137,7 +137,7 @@ def markdown(plan: Plan, store: Store) -> str:
         f"{reference.data.max_seq_length} tokens, "
         f"{len(plan.data.vocabulary):,} tokens in the vocabulary."
     )
-    runs = {name: scores.runs(name) for name in plan.rows}
+    runs = {name: scores.runs(name) for name in plan.systems}
     parts, below = [heading, cost_table(plan, runs)], scores.below
     if plan.probes:
         parts.append(_score_table(scores))
@@ -150,10 +150,10 @@ def markdown(plan: Plan, store: Store) -> str:
 def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
     """Returns steps, FLOPs and parameters of every system, and the time of ``runs``."""
     lines = []
-    for name, system in plan.rows.items():
+    for name, system in plan.systems.items():
         flops, own = plan.flops(name), runs.get(name, ())
-        steps = 0 if name == UNTRAINED else system.run.num_train_steps
-        counts = (flops["matmul"] / max(1, steps), flops["matmul"], flops["original"])
+        steps = system.run.num_train_steps
+        counts = (flops["matmul"] / steps, flops["matmul"], flops["original"])
         parameters = costs.parameters(system, len(plan.data.vocabulary))
         seconds = [run["train_seconds"] for run in own]
         time = tqdm.format_interval(round(fmean(seconds))) if seconds else ""
@@ -166,7 +166,7 @@ def cost_table(plan: Plan, runs: Mapping[str, Sequence[Row]]) -> str:
 
 def _score_table(scores: Scores) -> str:
     lines = []
-    for name in scores.plan.rows:
+    for name in scores.plan.systems:
         columns = [scores.all(name, column) for column in scores.columns]
         lines.append([name, *map(spread, columns), str(len(columns[-1]))])
     trivial = [scores.baseline(column) for column in scores.columns]
@@ -247,7 +247,7 @@ def _failures(scores: Scores) -> str:
     plan = scores.plan
 
     def is_shown(row: Row) -> bool:
-        is_planned = row["system"] in plan.rows and row["seed"] in plan.seeds
+        is_planned = row["system"] in plan.systems and row["seed"] in plan.seeds
         return is_planned and row.get("probe") in (None, *plan.probes)
 
     notes = [f"- {describe(row)}" for row in scores.store.failures() if is_shown(row)]

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 
 from electra_tf import cli, files
-from electra_tf.comparison.plan import UNTRAINED, Job
+from electra_tf.comparison.plan import Job
 from electra_tf.comparison.store import ENCODER, Row, identity
 from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
@@ -65,11 +65,6 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
 def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
     config = fields.from_flat(part["config"], PretrainConfig)
     home = PretrainingFolder(Path(job["folder"]))
-    if job["system"] == UNTRAINED:
-        ready = pretraining.prepare(config, cli.note)
-        with ready.lock:
-            home.save(ready.model.artifacts())
-        return {"steps": 0, "flops": job["flops"], "train_seconds": 0.0, "held_out": {}}
     if pretraining.run(config, cli.note) == cli.STOPPED:
         return None
     per_step = config.run.train_batch_size * config.data.max_seq_length

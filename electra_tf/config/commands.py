@@ -322,9 +322,6 @@ class CompareConfig(Group):
     seed: int = field("Seed of the first run of every system.", 0, min=0, max=MAX_SEED)
     probe_seeds: int = field("Runs per encoder and probe, averaged.", 1, min=1)
     reference: str = field("System that all others are tested against.", "electra")
-    untrained: str = field(
-        "Also probe this system's encoder as initialized, in a row 'untrained'.", ""
-    )
     threshold_auc: float = field(
         "Minimum held-out AUC over replaceable tokens to rank a discriminator; 0: off.",
         0.65,

@@ -118,40 +118,40 @@ def validate(config: PretrainConfig) -> None:
         )
 
 
-def warnings(
-    config: PretrainConfig, sizes: tuple[float, float] | None = None
-) -> dict[str, str]:
-    """Returns warnings about allowed flags that are probably a mistake, by flag.
-
-    ``sizes`` are width and depth of the generator relative to the discriminator; the
-    default is the flags'. The doctor shows the text after the first ". " as advice.
-    """
-    messages, generator, training = {}, config.generator, config.training
-    rate, hidden_size = config.optimizer.learning_rate, config.encoder.hidden_size
+def warnings(config: PretrainConfig) -> list[str]:
+    """Returns warnings about allowed flags that are probably a mistake."""
+    messages, generator, training = [], config.generator, config.training
+    optimizer, hidden_size = config.optimizer, config.encoder.hidden_size
+    rate, warmup = optimizer.learning_rate, optimizer.warmup_steps
     if hidden_size >= 768 and rate > 3e-4:
-        messages["learning_rate"] = (
+        messages.append(
             f"learning_rate {rate:g} with hidden_size {hidden_size}: base and large "
             "train at 2e-4 in the paper, and 5e-4 (ELECTRA-Small's) is known to "
             "diverge. Use --learning_rate=2e-4."
         )
     if _never_peaks(config):
-        messages["warmup_steps"] = (
-            f"warmup_steps {config.optimizer.warmup_steps} is not below the steps of a "
-            f"phase (num_train_steps is {config.run.num_train_steps}): the rate never "
-            "peaks. Lower --warmup_steps; the paper has 1 % to 2.5 % of the steps."
+        messages.append(
+            f"warmup_steps {warmup} is not below the steps of a phase (num_train_steps "
+            f"is {config.run.num_train_steps}): the rate never peaks. Lower "
+            "--warmup_steps; the paper has 1 % to 2.5 % of the steps."
+        )
+    elif not warmup and not optimizer.adam_bias_correction:
+        messages.append(
+            f"learning_rate {rate:g} without warm-up and bias correction: the first "
+            "updates are three to six times too long. Set --warmup_steps, or "
+            "--adam_bias_correction."
         )
     start, steps = training.adversarial_start, config.run.num_train_steps
     if start >= steps:
-        messages["adversarial_start"] = (
+        messages.append(
             f"adversarial_start {start} leaves no adversarial update "
             f"(num_train_steps is {steps}). Lower --adversarial_start."
         )
-    own = (generator.generator_hidden_size, generator.generator_layers)
-    width, depth = sizes or own
+    width, depth = generator.generator_hidden_size, generator.generator_layers
     copied = training.training == "two_stage" and training.two_stage_copy
     is_one = generator.sharing == "all" or copied
     if min(width, depth) > 0.5 and config.has_generator_network and not is_one:
-        messages["generator_hidden_size"] = (
+        messages.append(
             f"the generator is more than half the discriminator ({width:.3g} of the "
             f"width and {depth:.3g} of the layers): in the paper 1/4 to 1/2 is best, "
             "and an equal one loses 3 GLUE points (Figure 3). Lower "

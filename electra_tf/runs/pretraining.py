@@ -131,7 +131,7 @@ def prepare(
             f"{parts}, --gradient_accumulation_steps="
             f"{options.gradient_accumulation_steps} times {replicas} devices."
         )
-    for warning in validation.warnings(config).values():
+    for warning in validation.warnings(config):
         log(f"warning: {warning}")
     builds_records = not config.data.records
 

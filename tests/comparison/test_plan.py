@@ -100,9 +100,7 @@ def test_data_root_quotes_and_flagfiles(tmp_path):
         ({"system": ()}, "No --system"),
         ({"system": ("../up:",)}, "must be 'NAME: FLAGS'"),
         ({"system": ("electra:", "electra:")}, "--system=electra: this name is taken"),
-        ({"system": ("untrained:",)}, "--system=untrained: this name is taken"),
         ({"reference": "gpt"}, "--reference=gpt is not one of the systems electra"),
-        ({"untrained": "gpt"}, "--untrained=gpt is not one of"),
         ({"system": ("electra: --hiden_size=3",)}, "--system=electra: .*hidden_size"),
         ({"system": ("electra: word",)}, r"--system=electra: unexpected .*\['word'\]"),
         ({"system": ("electra: --mask_rate=7",)}, "--system=electra: --mask_rate must"),
@@ -164,7 +162,7 @@ def store(tmp_path):
 
 
 def make(store, **values):
-    seeds = {"seeds": 2, "probe_seeds": 3, "untrained": "mlm"}
+    seeds = {"seeds": 2, "probe_seeds": 3}
     return plan_of(**{"output_dir": str(store.folder)} | seeds | values)
 
 
@@ -187,12 +185,10 @@ ALL = [None, "cola", "sst"]
 
 
 def test_everything_seed_by_seed(store):
-    names = ("electra", "mlm", "untrained")
-    expected = [(name, seed, ALL) for seed in (0, 1) for name in names]
+    expected = [(name, seed, ALL) for seed in (0, 1) for name in ("electra", "mlm")]
     ready = make(store)
     assert left(ready, store) == expected
-    # The untrained encoder costs nothing. A failed run is tried again.
-    assert set(ready.flops("untrained").values()) == {0.0}
+    # A failed run is tried again.
     store.add({"kind": "pretrain", "system": "electra", "seed": 0, "failure": "x"})
     assert left(ready, store) == expected
 
@@ -204,11 +200,11 @@ def test_what_is_done_is_skipped(store):
     finish(store, jobs[1], count=2)
     found = left(ready, Store(store.folder))
     assert found[0] == ("mlm", 0, ["sst"])
-    assert found[1][:2] == ("untrained", 0)
+    assert found[1][:2] == ("electra", 1)
     for job in jobs:
         finish(store, job)
     assert left(ready, store) == []
-    more = make(store, seeds=3, untrained="")
+    more = make(store, seeds=3)
     assert left(more, store) == [("electra", 2, ALL), ("mlm", 2, ALL)]
 
 
@@ -223,7 +219,7 @@ def test_new_probes_need_the_encoder(store):
 
 def test_configs_of_a_run(store):
     ready = make(store)
-    job = plan.jobs(ready, store)[3]
+    job = plan.jobs(ready, store)[2]
     assert json.loads(json.dumps(job))["system"] == "electra"
     run = fields.from_flat(job["parts"][0]["config"], PretrainConfig)
     assert run.run.seed == 1
@@ -235,18 +231,17 @@ def test_configs_of_a_run(store):
     # Fine-tuning seeds differ between pretraining seeds and are equal across systems.
     first = fields.from_flat(job["parts"][1]["config"], FinetuneConfig)
     assert (first.run.seed, first.run.seeds) == (3, 3)
-    other = plan.jobs(ready, store)[4]
+    other = plan.jobs(ready, store)[3]
     assert other["system"] == "mlm"
     assert other["parts"][1]["config"] == job["parts"][1]["config"]
 
 
-def test_settings_of_the_untrained_encoder_are_those_of_its_system(store, monkeypatch):
+def test_settings_hold_the_data_and_the_seeds_of_probes(store, monkeypatch):
     about = {"data": {"records_sha256": "1"}, "versions": {}, "commit": "c"}
     monkeypatch.setattr(plan, "settings_of", lambda flags, data: about)
     monkeypatch.setattr(plan.paths, "size", len)
     found = make(store).settings()
     assert found["systems"]["mlm"]["held_out"] == [["b", 1]]
-    assert found["systems"]["untrained"] == found["systems"]["mlm"]
     assert found["systems"]["mlm"]["records_sha256"] == "1"
     assert found["probes"]["cola"]["probe_seeds"] == 3
     seeds = dataclasses.replace(make(store).config, seeds=9, seed=4)

@@ -152,22 +152,29 @@ def test_every_number_has_a_range(config_class):
 
 def test_base_with_the_small_learning_rate_is_questioned():
     config = parse(f"--flagfile={CONFIGS / 'base.cfg'}", "--learning_rate=5e-4")
-    assert "5e-4 (ELECTRA-Small's)" in warnings(config)["learning_rate"]
+    (text,) = warnings(config)
+    assert "5e-4 (ELECTRA-Small's)" in text
     assert not warnings(parse(f"--flagfile={CONFIGS / 'base.cfg'}"))
     assert not warnings(parse(f"--flagfile={CONFIGS / 'small.cfg'}"))
+
+
+def test_unfit_warm_ups_are_questioned():
+    for steps, message in ((2000000, "never peaks"), (0, "three to six times")):
+        (text,) = warnings(parse(f"--warmup_steps={steps}"))
+        assert message in text
 
 
 def test_a_late_adversarial_start_is_questioned():
     flags = ["--training=reinforce", "--num_train_steps=50", "--warmup_steps=5"]
     assert not warnings(parse(*flags, "--adversarial_start=49"))
-    (text,) = warnings(parse(*flags, "--adversarial_start=50")).values()
+    (text,) = warnings(parse(*flags, "--adversarial_start=50"))
     assert "no adversarial update" in text
 
 
 def test_large_generators_are_questioned():
     full = ["--generator_hidden_size=1"]
     for flags in ([], ["--objective=electra_15"]):
-        (text,) = warnings(parse(*full, *flags)).values()
+        (text,) = warnings(parse(*full, *flags))
         assert "more than half the discriminator" in text
     for flags in (
         ["--sharing=all"],

@@ -76,16 +76,18 @@ def with_metrics(subject, **values):
 def test_a_healthy_run(subject):
     findings = doctor.examine(subject)
     assert said(findings) == {}
-    assert {finding.trap for finding in findings} == doctor.CHECKS.keys()
+    checked = {finding.trap for finding in findings}
+    assert checked == {check.__name__ for check in doctor.CHECKS}
 
 
 def test_what_looks_like_a_trap(subject):
-    """A script without capitals, and the last rate of a falling mask rate."""
+    """A script without capitals, the last mask rate, and flags of other versions."""
     thai = (*TOKENS[:5], *(chr(0xE01 + i) for i in range(len(TOKENS) - 5)))
     found = with_vocabulary(subject, thai, lower_case=False)
     assert said(doctor.examine(found)) == {}
     found = with_metrics(subject, replaced_fraction=0.04)
-    found = with_flags(found, mask_rate=0.3, final_mask_rate=0.1)
+    falling = {"mask_rate": 0.3, "final_mask_rate": 0.1}
+    found = with_flags(found, **falling, mask_select="spans")
     assert said(doctor.examine(found)) == {}
 
 
@@ -135,12 +137,6 @@ def test_other_epsilons(tmp_path):
     assert "0.001" in said(examine(tiny_run.save(tmp_path, model)))["PROBLEM", "files"]
 
 
-def test_a_generator_as_large_as_the_discriminator(subject):
-    sizes = subject.towers["discriminator"].sizes
-    found = doctor.examine(with_tower(subject, "generator", sizes=sizes))
-    check(found, "WARNING", "generator size", "1 of the width and 1 of the lay")
-
-
 # Changes of a healthy run: function, arguments, and the expected finding.
 CAPITALS = (*TOKENS[:5], *(t.title() for t in TOKENS[5:12]), *TOKENS[12:])
 SWAPPED = {"tokens": TOKENS[:-2] + TOKENS[:-3:-1], "is_of_training": False}
@@ -183,20 +179,6 @@ def test_weights_that_were_never_trained(subject, tmp_path):
     check(found, "PROBLEM", "weights", "discriminator: untrained: head")
 
 
-@pytest.mark.parametrize(
-    ("flags", "level", "text"),
-    [
-        ({"learning_rate": 5e-4, "hidden_size": 768}, "PROBLEM", "(ELECTRA-Small's)"),
-        ({"warmup_steps": 2000000}, "WARNING", "never peaks"),
-        ({"warmup_steps": 0}, "WARNING", "three to six times"),
-        ({"mask_select": "spans"}, "WARNING", "not checked"),
-    ],
-)
-def test_flags_with_traps(subject, flags, level, text):
-    findings = doctor.examine(with_flags(subject, **flags))
-    check(findings, level, "learning rate", text)
-
-
 @pytest.fixture
 def pair(tmp_path):
     """Returns a discriminator and its generator, saved by transformers."""
@@ -206,8 +188,7 @@ def pair(tmp_path):
 
 def test_hugging_face_pair(pair):
     check(examine(pair[0]), "WARNING", "files", "there is no generator")
-    found = doctor.examine(doctor.read(*pair))
-    check(found, "WARNING", "generator size", "0.75 of the width")
+    assert said(doctor.examine(doctor.read(*pair))) == {}
     tensors = load_file(pair[1] / "model.safetensors")
     changed = {name: value + 0.5 for name, value in tensors.items()}
     save_file(changed, pair[1] / "model.safetensors")
