@@ -6,7 +6,7 @@ take 2 GB, twice with the gradient. The backward pass recomputes the logits.
 Letters: R rows, C rows of a chunk, V vocabulary, E embedding size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -46,6 +46,9 @@ def log_normalizer(
     Rows are float [R, E], the table [V, E], the bias [V]. Returns float32 [R], with
     gradients to ``rows``, ``table`` and ``bias``, and the argmax, int32 [R].
     """
+    # Custom gradients cannot capture variables.
+    tensors = map(tf.convert_to_tensor, (rows, table, bias))
+    rows, table, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
     limit = max(1, _CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
     # A replica may get no row of a last batch, but a loop needs a chunk.
@@ -53,62 +56,38 @@ def log_normalizer(
     # Even chunks minimize the padding of the last one.
     number = -(-least // limit)
     size = -(-least // number)
+    padded = tf.pad(rows, [[0, number * size - count], [0, 0]])
+    chunks = tf.reshape(padded, [number, size, rows.shape[1]])
 
-    def cut(values: tf.Tensor) -> tf.Tensor:
-        """Splits [R, ...] into [number, C, ...], padded with zeros."""
-        padding = [[0, number * size - count], *([0, 0] for _ in values.shape[1:])]
-        return tf.reshape(tf.pad(values, padding), [-1, size, *values.shape[1:]])
+    def one(chunk: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return _of_chunk(chunk, table, bias)
 
-    def join(chunks: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(chunks, [-1, *chunks.shape[2:]])[:count]
+    # The loop's gradient adds up those of table and bias. By default the loop would
+    # hold the logits of 10 chunks, in parallel.
+    types = (tf.float32, tf.int32)
+    normalizers, best = tf.map_fn(
+        one, chunks, fn_output_signature=types, parallel_iterations=1
+    )
+    return tf.reshape(normalizers, [-1])[:count], tf.reshape(best, [-1])[:count]
 
-    @tf.custom_gradient
-    def run(
-        rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor], object]:
-        def one(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            logits = tf.matmul(rows, table, transpose_b=True) + bias
-            best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-            return tf.reduce_logsumexp(logits, axis=-1), best
 
-        types = (tf.float32, tf.int32)
-        # By default the loop would hold the logits of 10 chunks, in parallel.
-        normalizers, best = tf.map_fn(
-            one, cut(rows), fn_output_signature=types, parallel_iterations=1
-        )
+@tf.custom_gradient
+def _of_chunk(
+    rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
+) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
+    """Computes ``log_normalizer`` with all logits in memory, but not stored."""
+    logits = tf.matmul(rows, table, transpose_b=True) + bias
+    normalizers = tf.reduce_logsumexp(logits, axis=-1)
 
-        def gradient(upstream: tf.Tensor, _: object) -> Sequence[tf.Tensor]:
-            chunks, slopes = cut(rows), cut(upstream)
+    def gradient(upstream: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
+        logits = tf.matmul(rows, table, transpose_b=True) + bias
+        probabilities = tf.exp(logits - normalizers[:, tf.newaxis])
+        slopes = probabilities * upstream[:, tf.newaxis]
+        return [
+            tf.matmul(slopes, table),
+            tf.matmul(slopes, rows, transpose_a=True),
+            tf.reduce_sum(slopes, axis=0),
+        ]
 
-            def add(
-                index: tf.Tensor,
-                row_slopes: tf.TensorArray,
-                table_slope: tf.Tensor,
-                bias_slope: tf.Tensor,
-            ) -> tuple:
-                chunk = chunks[index]
-                logits = tf.matmul(chunk, table, transpose_b=True) + bias
-                probabilities = tf.exp(logits - normalizers[index][:, tf.newaxis])
-                logit_slopes = probabilities * slopes[index][:, tf.newaxis]
-                return (
-                    index + 1,
-                    row_slopes.write(index, tf.matmul(logit_slopes, table)),
-                    table_slope + tf.matmul(logit_slopes, chunk, transpose_a=True),
-                    bias_slope + tf.reduce_sum(logit_slopes, axis=0),
-                )
-
-            # Sums the gradients of table and bias; map_fn would keep one per chunk.
-            empty = tf.TensorArray(tf.float32, number, element_shape=chunks.shape[1:])
-            _, row_slopes, table_slope, bias_slope = tf.while_loop(
-                lambda index, *_: index < number,
-                add,
-                (tf.constant(0), empty, tf.zeros_like(table), tf.zeros_like(bias)),
-                parallel_iterations=1,
-            )
-            return join(row_slopes.stack()), table_slope, bias_slope
-
-        return (join(normalizers), join(best)), gradient
-
-    # Custom gradients cannot capture variables.
-    tensors = map(tf.convert_to_tensor, (rows, table, bias))
-    return run(*(tf.cast(tensor, tf.float32) for tensor in tensors))
+    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return (normalizers, best), gradient
