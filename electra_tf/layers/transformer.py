@@ -67,8 +67,8 @@ class BlockOptions(QuantizationInConfig, Serializable):
 
     @keras.layers.Layer.trainable.setter
     def trainable(self, value: bool) -> None:
-        """Sets the attribute of all variables, under LoRA of the factors only."""
         keras.layers.Layer.trainable.fset(self, value)
+        # Keras sets all variables; under LoRA, only the factors are trained.
         if any(hasattr(variable, "lora") for variable in self.weights):
             for variable in self.weights:
                 variable.trainable = value and is_factor(variable)

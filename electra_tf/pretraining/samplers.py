@@ -109,7 +109,10 @@ class CategoricalSampler(Serializable):
         self.temperature = temperature
         self.disallow_correct = disallow_correct
         self._temperature = as_schedule(temperature)
-        self.schedules = {"temperature": temperature} if callable(temperature) else {}
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        return {"temperature": self.temperature} if callable(self.temperature) else {}
 
     def distribution(
         self,

@@ -166,7 +166,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
     elif config.data.vocab_file:
         ours = Vocabulary.load(config.data.vocab_file)
     names = [*_SIZES, *casing]
-    if there.get("sharing") == "gdes" and folder.has_checkpoint():
+    if there.get("sharing") == "gdes" and _checkpoints(path):
         # A checkpoint does not hold the sums of tables and deltas that it trained.
         names.append("sharing")
     flags = [n for n in names if n in there and there[n] != here[n]]
@@ -298,10 +298,10 @@ def load(
     kept = {name: v for name, v in variables.items() if name not in values}
     used = {id(value) for value in values.values()}
     unused = sorted(name for name, value in stored.items() if id(value) not in used)
+    unused = f"; in the checkpoint and not used: {_parts(unused)}" if stored else ""
     log(
         f"weights from {init_from}: restored {len(values)} variables; absent there or "
-        f"of another shape, and kept as initialized: {_parts(kept)}; in the checkpoint "
-        f"and not used: {_parts(unused)}"
+        f"of another shape, and kept as initialized: {_parts(kept)}{unused}"
     )
     return kept
 

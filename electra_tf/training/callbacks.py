@@ -58,8 +58,10 @@ def named_callbacks(
         if is_class and not issubclass(factory, keras.callbacks.Callback):
             raise UserError(f"--callback={name} is not a Keras callback.")
         try:
-            inspect.signature(factory).bind()
-        except (TypeError, ValueError) as error:
+            # Compiled functions may have no signature.
+            with contextlib.suppress(ValueError):
+                inspect.signature(factory).bind()
+        except TypeError as error:
             raise UserError(
                 f"--callback={name} cannot be called: {error}. Name a function "
                 "without arguments that returns the callback."
@@ -83,7 +85,7 @@ class StepCallback(keras.callbacks.Callback):
         super().__init__()
         self.every = every
         self.step = first_step
-        self.last = first_step  # The step of the last action, set by subclasses.
+        self.last = first_step  # The step last reported, evaluated or saved.
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         self.step += 1

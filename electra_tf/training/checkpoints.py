@@ -186,6 +186,14 @@ def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
 
 def _remove_leftovers(directory: Path) -> None:
     """Removes the files of killed saves, which do not count as damaged checkpoints."""
+    for part in directory.glob(f"{_PREFIX}-*_temp"):
+        # Up to version 0.2, the index was written in place while this folder existed.
+        prefix = str(part).removesuffix("_temp")
+        try:
+            _newest_intact([prefix], note)
+        except OSError:
+            files.remove(f"{prefix}.index")
+        files.remove(part)
     steps = checkpoints_in(directory)
     for path in directory.iterdir():
         data = re.match(rf"{_PREFIX}-(\d+)\.data-", path.name)

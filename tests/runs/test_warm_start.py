@@ -134,6 +134,8 @@ def test_halves_of_two_models_are_refused(trained, tmp_path):
 
 
 HEADS = ("generator", "masked_lm_head", "objective")
+TOWERS = ("generator_left_to_right", "generator_right_to_left")
+TWO_TOWERS = "objective=electric"
 
 
 @pytest.mark.parametrize(
@@ -143,12 +145,13 @@ HEADS = ("generator", "masked_lm_head", "objective")
         ("models", "objective=electra", "objective=mlm", HEADS),
         ("models", "generator_layers=0.5", "generator_layers=1", HEADS[:2]),
         ("checkpoints", "generator_layers=1", "generator_layers=0.5", HEADS[:1]),
+        ("checkpoints", TWO_TOWERS, f"{TWO_TOWERS} --generator_layers=0.5", TOWERS),
     ],
 )
 def test_what_has_other_sizes_starts_anew(tmp_path, files, there, here, kept):
     """Masked LM to discriminator and the reverse, and another generator."""
     wide = "--generator_hidden_size=0.5"
-    source, model = (built(wide, f"--{flag}") for flag in (there, here))
+    source, model = (built(wide, *f"--{flag}".split()) for flag in (there, here))
     randomize(source.trainable_variables)
     leave(source, tmp_path, files)
     before, said = values(model), []

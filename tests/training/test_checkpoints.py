@@ -151,6 +151,11 @@ def test_leftovers_of_a_killed_save_are_removed(folder):
     (folder / ".saving-x" / "ckpt-4.index").write_bytes(b"x")
     # Killed between its data and its index.
     (folder / "ckpt-5.data-00000-of-00001").write_bytes(b"x")
+    # Of version 0.2: killed at the very end, in its data, and in its index.
+    for step in (3, 4, 6):
+        (folder / f"ckpt-{step}_temp").mkdir()
+    (folder / "ckpt-4.data-00000-of-00001").write_bytes(b"x")
+    (folder / "ckpt-6.index").write_bytes(b"x")
     (folder / "checkpoint").write_bytes(b"\xff{")
     store, _, messages = reopen(folder)
     assert store.restore_latest() == 3
