@@ -235,12 +235,12 @@ def training(subject: Subject) -> Iterator[Finding]:
     known = {n.removeprefix(EVAL_PREFIX): x for n, x in scores[-1].items()}
     known = {name: x for name, x in known.items() if x is not None}
     messages: list[str] = []
-    # This version may refuse other flags of the run.
     names = {"mask_rate", "final_mask_rate", "sentence_weight"} & subject.flags.keys()
     flags = {name: subject.flags[name] for name in names}
-    rate = fields.from_flat(flags, PretrainConfig).sampled_rate
-    # A rule needs several metrics, of which one may not be finite.
-    with contextlib.suppress(KeyError):
+    # This version may refuse flags of the run. A rule needs several metrics, of which
+    # one may not be finite.
+    with contextlib.suppress(UserError, KeyError):
+        rate = fields.from_flat(flags, PretrainConfig).sampled_rate
         HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)
     auc = known.get("replaceable_auc", known.get("discriminator_auc", 1.0))
     for message in messages:

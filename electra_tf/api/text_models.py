@@ -1,6 +1,7 @@
 """Keras models with built-in preprocessing: classifier, tagger, question answering."""
 
 import dataclasses
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -323,10 +324,12 @@ class QuestionAnswering(TextModel):
                 )
             return ()
         if start is None:
-            start = context.find(answer)
-        at = finite(start)
-        # NaN, for a start that is no number, is not at least 0.
-        if not at >= 0 or at != int(at) or not context.startswith(answer, int(at)):
-            where = f"character {start!s:.100} of its context, counted from 0"
+            at = context.find(answer)
+        elif not isinstance(start, numbers.Real) or not float(start).is_integer():
+            raise UserError(f"Row {row}: start is {start!r}, not a whole number.")
+        else:
+            at = int(start)
+        if at < 0 or not context.startswith(answer, at):
+            where = f"character {at} of its context, counted from 0"
             raise UserError(f"Row {row}: the answer {answer[:80]!r} is not at {where}.")
-        return ((answer, int(at)),)
+        return ((answer, at),)

@@ -149,7 +149,7 @@ class PretrainingFolder:
             self.path,
             settings,
             PretrainConfig,
-            # The latter two are of an earlier process.
+            # Commit and time are those of the process that began the run.
             (*may_differ, "random_keys", "commit", "written"),
             has_checkpoint=self.has_checkpoint(),
         )
@@ -200,7 +200,8 @@ class PretrainingFolder:
         if self.vocabulary_sha256 not in (None, vocabulary.sha256):
             raise UserError(
                 f"{path or self.path / VOCABULARY} does not have the SHA-256 in "
-                f"{self.path / CONFIG}: take the vocab.txt of the run."
+                f"{self.path / CONFIG}: restore the vocabulary of training "
+                "(convert: name it by --vocab_file)."
             )
 
     def check_vocabulary(self, name: str, encoder: TextEncoder) -> None:

@@ -75,7 +75,7 @@ def log_normalizer(
 def _of_chunk(
     rows: tf.Tensor, table: tf.Tensor, bias: tf.Tensor
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
-    """Computes ``log_normalizer`` with all logits in memory, but not stored."""
+    """Computes ``log_normalizer`` of one chunk; the gradient computes logits again."""
     logits = tf.matmul(rows, table, transpose_b=True) + bias
     normalizers = tf.reduce_logsumexp(logits, axis=-1)
 

@@ -34,10 +34,13 @@ _LEAST_GAIN = 1e-5
 
 def _softmax(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = np.arange(len(targets))
-    log_shares = special.log_softmax(logits, axis=1)
-    gradient = np.exp(log_shares)
-    gradient[rows, targets] -= 1
-    return -log_shares[rows, targets], gradient
+    logits = logits - logits.max(axis=1, keepdims=True)
+    shares = np.exp(logits)
+    totals = shares.sum(axis=1, keepdims=True)
+    values = np.log(totals[:, 0]) - logits[rows, targets]
+    shares /= totals
+    shares[rows, targets] -= 1
+    return values, shares
 
 
 def _sigmoid(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

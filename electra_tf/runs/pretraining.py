@@ -181,6 +181,8 @@ def prepare(
         first_step = 0 if options.overwrite else store.restore_latest()
         same = settings["data"]["records_sha256"]
         check_same_start(strategy, first_step or 0, same)
+        if first_step:
+            _check_step(phases, first_step, store)
         if first_step is None:
             warm_start.initialize(config, model, data, log)
             first_step = 0
@@ -297,6 +299,17 @@ def _build(
     with strategy.scope():
         phases = build.compiled_phases(config, vocab_size, ids, objective)
     return data, phases, train_batches, held_out
+
+
+def _check_step(phases: Sequence[Phase], step: int, store: CheckpointStore) -> None:
+    """Raises UserError if the newest checkpoint was renamed to another step."""
+    before = sum(phase.steps for phase in phases[:-1])
+    inside = int(phases[-1].model.step.numpy())
+    if inside != max(0, step - before):
+        raise UserError(
+            f"{store.directory}/ckpt-{step} holds step {before + inside}: it was "
+            "renamed. Restore the names of its files."
+        )
 
 
 def _state(phases: Sequence[Phase]) -> dict[str, tf.Variable]:

@@ -65,7 +65,11 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
     probe = {"probe": "words", "command": "finetune", "config": config}
     sizes = {"num_layers": 1, "hidden_size": 16, "num_heads": 1, "embedding_size": 8}
     chosen = job(tmp_path / "run", probe, records=[records], **sizes)
-    assert emitted(chosen)[1]["score"] == 100.0
+    pretrained, probed = emitted(chosen)
+    assert (pretrained["kind"], pretrained["seed"]) == ("pretrain", 3)
+    assert pretrained["steps"] > 0
+    assert pretrained["flops"] == FLOPS
+    assert probed["score"] == 100.0
     kept = tmp_path / "run" / "probes" / "1" / "words"
     for name, section in (("search", "best"), ("config", "config")):
         found = json.loads((kept / f"{name}.json").read_text())[section]

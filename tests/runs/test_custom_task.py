@@ -66,7 +66,7 @@ def test_a_task_of_ones_own_trains_and_loads(pretrained, tmp_path):
     loaded = saved.from_json(home.about())
     assert isinstance(loaded, Praise)
     assert (loaded.name, loaded.limit) == ("praise", 0.4)
-    rows = loaded.featurize(dev, home.tokenizer(), 16)
+    rows = loaded.featurize(dev, home.tokenizer(print), 16)
     answers = loaded.decode(Outputs(home.load(), 5)(rows), rows, dev)
     assert loaded.score(answers, dev) == report["seeds"][0]["scores"]["dev"]
     results = json.loads((home.path / "results.json").read_text())

@@ -60,7 +60,7 @@ def test_the_command_scores_refuses_and_continues(tmp_path, pretrained, monkeypa
     results = json.loads((folder / "results.json").read_text())
     # Independent of the run: the files themselves and scikit-learn.
     home = finetuning.FinetuningFolder(folder)
-    rows = saved.from_json(home.about()).featurize(EVAL, home.tokenizer(), 16)
+    rows = saved.from_json(home.about()).featurize(EVAL, home.tokenizer(print), 16)
     for name, load in (("model.onnx", run_onnx), ("model.tflite", run_litert)):
         run = load(str(folder / name))
         found = []

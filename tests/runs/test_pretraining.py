@@ -65,6 +65,10 @@ def test_the_three_parts_are_a_run(text, tmp_path):
         before = rows(tmp_path)
         pretraining.finish(again)
     assert rows(tmp_path) == before
+    for path in (tmp_path / "checkpoints").glob("ckpt-6.*"):
+        path.rename(path.with_name(path.name.replace("6", "5", 1)))
+    with pytest.raises(UserError, match="ckpt-5 holds step 6"):
+        pretraining.prepare(config_of(text, tmp_path), silent)
 
 
 @pytest.mark.slow
