@@ -36,7 +36,7 @@ from electra_tf.pretraining import (
 from electra_tf.runs import samples
 
 LEGEND = "* called replaced: the probability is over 50 %"
-# Columns of the row names.
+# Width of the row names.
 _INDENT = 15
 
 _HINT = (
@@ -95,7 +95,7 @@ class Inspector:
         self.vocabulary = self.tokenizer.vocabulary
 
     def verdicts(self, text: str) -> Verdicts:
-        """Predicts replaced tokens in a text."""
+        """Predicts P(replaced) of each token of a text."""
         ids = self.encode(text, self.detector.encoder)
         probabilities = tf.sigmoid(self.detector(self.inputs(ids)))
         return Verdicts(text, self.names(ids), tuple(np.ravel(probabilities).tolist()))
@@ -202,9 +202,10 @@ class Inspector:
     def encode(
         self, text: str, *encoders: TextEncoder, masks: bool = False
     ) -> np.ndarray:
-        """Returns the ids of [CLS] text [SEP], int32 [S], for all encoders.
+        """Returns the ids of [CLS] text [SEP], int32 [S].
 
-        With ``masks``, [MASK] in the text is the mask token.
+        With ``masks``, [MASK] in the text is the mask token. Raises ValueError if the
+        text is empty or too long for one of the ``encoders``.
         """
         parts = text.split(self.vocabulary.mask) if masks else [text]
         ids = [self.vocabulary.cls_id]
@@ -245,7 +246,7 @@ def main(config: InspectConfig, texts: Sequence[str], log: Log = cli.note) -> No
     """Prints the predictions and writes the page; raises the errors of `Inspector`."""
     files.check_new(config.html, overwrite=config.overwrite)
     if config.html:
-        # Checks for the extra `analysis` before the predictions.
+        # Fails before the predictions if the extra `analysis` is missing.
         from electra_tf.analysis import render
     inspector = Inspector(config.model, log)
     if not texts and sys.stdin.isatty():

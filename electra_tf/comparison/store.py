@@ -1,7 +1,7 @@
 """Results of a comparison, one row per finished run or probe, and their settings.
 
-``results.jsonl`` is append-only, and each row is flushed to disk. The last row of a run
-or probe counts. ``ladder.json`` holds the settings of every system and probe.
+``results.jsonl`` is append-only, and each row is flushed to disk. Later rows of a run
+or probe replace earlier ones. ``ladder.json`` has the settings of systems and probes.
 """
 
 import json
@@ -48,7 +48,7 @@ class Store:
         rows = files.read_json_lines(self.path)
         for number, row in enumerate(rows, 1):
             files.check_shape(row, _SHAPE, f"{self.path}: result {number}")
-        # Earlier versions also probed within a run, at points below 1.
+        # Earlier versions also probed unfinished runs, at a ``point`` below 1.
         self._rows = {key(row): row for row in rows if row.get("point", 1) == 1}
         return rows[self._before :]
 
@@ -67,7 +67,7 @@ class Store:
         return [row for row in self._rows.values() if "failure" in row]
 
     def find(self, system: str, seed: int, probe: str | None = None) -> Row | None:
-        """Returns the row of a finished run, or of its probe, or None."""
+        """Returns the row of a finished run or its probe, or None."""
         row = self._rows.get(("probe" if probe else "pretrain", system, seed, probe))
         return None if row is None or "failure" in row else row
 
@@ -103,17 +103,17 @@ class Store:
 
 
 def identity(row: Mapping[str, Any]) -> Row:
-    """Returns the fields of a row, or of a part of a job, that identify it."""
+    """Returns the identifying fields of a row or of a part of a job."""
     return {name: row[name] for name in _KEY if name in row}
 
 
 def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Returns the key of a row's run or probe."""
+    """Returns a hashable key of the row's run or probe."""
     return tuple(row.get(name) for name in _KEY)
 
 
 def describe(row: Row) -> str:
-    """Formats a row of the results as a sentence."""
+    """Formats a row of the results as one line."""
     about = f"{row['system']} seed {row['seed']}"
     what = row.get("probe") or "pretraining"
     if "failure" in row:
@@ -127,10 +127,10 @@ def describe(row: Row) -> str:
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    # Compare the old names only: flags added since then count as unchanged.
+    # Compares the old names only, since new flags count as unchanged.
     for config in (PretrainConfig, FinetuneConfig, ScoreConfig):
         now = {**config.REMOVED, **now}
-    # `unknown_tags` decided whether a run stopped, not its scores.
+    # `unknown_tags` made runs fail, but did not change scores.
     was = {name: old for name, old in was.items() if name != "unknown_tags"}
     return [
         f"{name} was {old}, now {now.get(name, _ABSENT)}"

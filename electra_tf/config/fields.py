@@ -40,8 +40,8 @@ def field(
 
     ``min`` and ``max`` are inclusive limits, ``above`` and ``below`` exclusive ones;
     ``max=math.inf`` allows infinity. ``choices`` maps names to help texts; without
-    texts, annotate a ``Literal``. ``flag`` is for a name that Python reserves ("from").
-    A ``repeated`` flag may occur several times. A ``resumable`` value may change when a
+    texts, annotate a ``Literal``. ``flag`` replaces a reserved name ("from"). A
+    ``repeated`` flag may occur several times. A ``resumable`` value may change when a
     run is resumed.
 
     ``only_with`` is a condition on another flag without which this one has no effect:
@@ -63,7 +63,7 @@ def field(
 
 # A field whose value may change when a run is resumed.
 resumable_field = functools.partial(field, resumable=True)
-# A field of comma-separated values, by default none.
+# A field of comma-separated values, empty by default.
 list_field = functools.partial(field, default=())
 
 
@@ -83,7 +83,7 @@ def require(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
-# Flags of files and folders that must be local.
+# Flags whose paths must be local.
 _LOCAL = ("model_dir", "data_dir", "output_dir", "output", "report", "html", "to")
 
 
@@ -93,14 +93,14 @@ class Group:
     def __post_init__(self) -> None:
         for name in _LOCAL:
             path = getattr(self, name, None)
-            # From an unset variable of the shell.
+            # For example from an unset shell variable.
             require(path != "", f"--{name} is empty: name a path.")
             is_local = "://" not in str(path or "")
             require(is_local, f"--{name}={path} is remote: name a local path.")
         for leaf in dataclasses.fields(self):
             value = getattr(self, leaf.name)
             if isinstance(value, str) and isinstance(leaf.default, int | float):
-                # In Python; "false" would count as true.
+                # Possible in Python, where "false" would be true.
                 name = type(leaf.default).__name__
                 raise UserError(f"--{leaf.name} must be of type {name}, got {value!r}.")
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -119,7 +119,7 @@ class Group:
 
 def _check_number(leaf: dataclasses.Field, value: float) -> None:
     name = flag_name(leaf)
-    # TensorFlow lacks wider integers, and Python's float overflows for wide ones.
+    # TensorFlow lacks wider integers, and ``math.isfinite`` raises OverflowError.
     fits = isinstance(value, float) or abs(value) < 2**63
     require(fits, f"--{name} must fit into 64 bits.")
     low, high, above, below = leaf.metadata["limits"]
@@ -163,7 +163,7 @@ def flag_name(leaf: dataclasses.Field) -> str:
 
 
 def groups(config_class: type) -> Iterator[tuple[str | None, type]]:
-    """Yields (field name, dataclass) per group; (None, itself) if the config is one."""
+    """Yields (field name, group class), or (None, config_class) for a single group."""
     if issubclass(config_class, Group):
         yield None, config_class
         return

@@ -48,12 +48,12 @@ def build(
     """Builds the records of a config; returns their vocabulary and manifest.
 
     The records depend on the corpus and the settings only, not on the number of
-    processes. Resumes an interrupted build. Reuses a finished build of the same
-    settings, even if its text is missing or, of ``installed`` alone, has changed.
+    processes. Resumes an interrupted build. Reuses a finished build with the same
+    settings, even if the text is missing, or is ``installed`` alone and has changed.
     Scripts with more than 4 MB of text need ``if __name__ == "__main__"``.
 
-    Without ``vocabulary`` and ``vocab_file``, uses ``vocab.txt`` of the folder or
-    trains it. ``outputs`` are folders to leave out of the corpus.
+    Without ``vocabulary`` and ``vocab_file``, uses or trains ``vocab.txt`` of the
+    folder. ``outputs`` are folders to leave out of the corpus.
     """
     if not config.output_dir:
         raise UserError("records need a folder: set output_dir.")
@@ -80,7 +80,7 @@ def build(
     if config.lower_case and lost > _MANY * len(words):
         log(
             f"warning: {lost:,} tokens of the vocabulary have capitals or accents, "
-            "which are removed from the text: is it for --nolower_case or "
+            "which are removed from the text: was it built with --nolower_case or "
             "--nostrip_accents?"
         )
     job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
@@ -175,16 +175,16 @@ def _prepare(
         text = stored.get("corpus_sha256")
         is_installed = [*config.corpus] == ["installed"] == built.corpus.get("sources")
         has_changed = is_installed and settings.get("corpus_sha256") != text
-        # The hash is missing if the text is.
+        # ``settings`` has no hash if the text is missing.
         same = settings | {"corpus_sha256": text} if has_changed else settings
         _reject_other(folder, stored, {"corpus_sha256": text, **same}, "records")
         if has_changed:
             log(
                 "warning: the text of the installed packages has changed since "
-                f"{folder} was built; --overwrite or another folder makes new records"
+                f"{folder} was built; pass --overwrite or another folder to rebuild"
             )
         log(f"{folder} holds these records already; using them")
-        # Exists if the build was killed after its last step.
+        # Remains if the build was killed after writing the manifest.
         with contextlib.suppress(OSError):
             files.remove(work)
         return records.verify(folder)
@@ -294,7 +294,7 @@ def prepare_vocabulary(
             vocabulary = Vocabulary.load(path)
             shape = {"vocabulary_sha256": str, "settings": dict}
             content = files.read_json(about, {}, shape=shape)
-            trained = None  # A vocabulary of the user.
+            trained = None  # The user supplied the vocabulary.
             if content.get("vocabulary_sha256") == vocabulary.sha256:
                 trained = {name: content["settings"].get(name) for name in settings}
             if trained in (None, settings) or not config.overwrite:
@@ -324,17 +324,17 @@ def prepare_vocabulary(
 class _SampledLines:
     """Iterates over the lines of the corpus, sampled by document if it is large."""
 
-    # Training, which reads twice, would copy an iterator of any length to memory.
+    # A class, because training iterates twice and would copy an iterator to memory.
 
     sources: Sequence[corpora.Source]
 
     def __iter__(self) -> Iterator[str]:
         size = max(1, sum(source.size for source in self.sources))
-        # Sampling by hash of the text makes every iteration equal.
+        # Sampling by text hash gives the same sample in every iteration.
         limit = min(1, _VOCABULARY_BYTES / size) * 2**64
         for source in self.sources:
             for document in source.documents():
-                # Samples a long document by line: it could be the whole corpus.
+                # Samples long documents by line: one could be the whole corpus.
                 is_long = characters(document) > _LONG_DOCUMENT
                 for part in [[line] for line in document] if is_long else [document]:
                     if text_hash(part) < limit:

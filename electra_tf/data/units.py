@@ -1,4 +1,4 @@
-"""Units of a records build: parts of the corpus that become one shard each.
+"""Units of a records build: parts of the corpus that become one shard per split.
 
 The examples of a unit depend on the settings, the seed and its index only. So any
 process can build a unit, and a resumed build skips finished units.
@@ -35,7 +35,7 @@ from electra_tf.errors import UserError
 MIN_UNIT_BYTES = 1 << 16
 UNITS_OF_A_SMALL_CORPUS = 16
 SPLITS = ("train", "eval")
-# Steps of a build: suffixes of the files that mark a unit as finished.
+# Build steps, and suffixes of the files that mark a unit as finished.
 READ, BUILD = "read.npz", "built.json"
 _HASHES = 1 << 64
 # Starting a process takes about as long as building this much text.
@@ -45,9 +45,9 @@ _MOST_HELD_OUT = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Consecutive sources that become one shard; ``index`` seeds random choices.
+    """Consecutive sources, one shard per split; ``index`` seeds random choices.
 
-    ``verdicts`` are those of ``selection.judge``, one per document of the sources.
+    ``verdicts`` has the result of ``selection.judge`` for each document.
     """
 
     index: int
@@ -60,7 +60,7 @@ class Unit:
         return sum(source.size for source in self.sources)
 
     def documents(self) -> Iterator[Document]:
-        """Yields the documents that no verdict drops."""
+        """Yields the documents with the verdict ``KEPT``, or all without verdicts."""
         every = itertools.chain.from_iterable(s.documents() for s in self.sources)
         if self.verdicts is None:
             return every
@@ -69,7 +69,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Settings of a build; ``held_out`` has the hashes of held-out documents."""
+    """Settings of a build; ``held_out`` is the hash range of held-out documents."""
 
     settings: RecordsConfig
     vocabulary: Vocabulary
@@ -105,10 +105,10 @@ def plan_units(sources: Sequence[Source], max_bytes: int) -> list[Unit]:
 def hold_out(documents: Iterable[Document], fraction: float) -> range:
     """Returns the range of hashes of held-out documents, about ``fraction`` of all.
 
-    So copies of held-out documents are held out, too. Reads until both splits have
-    documents and the held-out share of the characters is at most the larger of ``2 *
-    fraction`` and 5 %. If the corpus ends first, holds out one document and its copies,
-    of at most the larger of ``fraction`` and 5 %.
+    Equal documents have equal hashes, so no copy crosses the splits. Reads until both
+    splits have documents and the held-out share of the characters is at most the larger
+    of ``2 * fraction`` and 5 %. If the corpus ends first, holds out one document and
+    its copies, at most the larger of ``fraction`` and 5 %, or none.
     """
     bound = int(fraction * _HASHES)
     sizes: collections.Counter[int] = collections.Counter()
@@ -135,7 +135,7 @@ def judge_units(job: Job, units: Sequence[Unit]) -> list[Unit]:
         with np.load(job.file(unit, READ)) as arrays:
             read.append(dict(arrays))
     hashes, verdicts, signatures = (
-        # Flat, because the signatures of a unit without any have another shape.
+        # Flattened, because a unit without documents has signatures of shape [0].
         np.concatenate([arrays[name] for arrays in read], axis=None)
         for name in ("hashes", "verdicts", "signatures")
     )
@@ -147,7 +147,7 @@ def judge_units(job: Job, units: Sequence[Unit]) -> list[Unit]:
 
 
 class Worker:
-    """Runs steps of units in one process."""
+    """Runs build steps in one process."""
 
     def __init__(self, job: Job):
         self._job = job
@@ -224,7 +224,7 @@ def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
         progress = cli.Progress(size, unit="B", scale=True, log=plain)
         progress.update(0, "")
         documents = 0
-        # Closed on Ctrl-C, which cancels the units in the queue.
+        # On Ctrl-C, closing the generator cancels queued units.
         with contextlib.closing(_run_units(step, job, left, workers)) as counts:
             for unit, count in zip(left, counts, strict=True):
                 documents += count
@@ -241,7 +241,7 @@ def _run_units(
         return
     with pool(workers) as executor:
         try:
-            # As bytes, which each process unpickles once.
+            # Bytes are hashable, so each process caches its unpickled worker.
             run_unit = functools.partial(_run, pickle.dumps(job), step)
             yield from executor.map(run_unit, units)
         except concurrent.futures.process.BrokenProcessPool as error:
@@ -288,7 +288,7 @@ def _run_beam(step: str, job: Job, units: Sequence[Unit]) -> None:
                 | f"units {step}" >> beam.ParDo(Work())
             )
     except Exception as error:
-        # The class depends on the runner; the last line of a trace is the cause.
+        # The error class depends on the runner. The last line names the cause.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         causes = [line for line in lines if re.match(r"\S*Error: ", line)] or lines
         raise UserError(f"--beam={flags} failed: {causes[-1]}") from error

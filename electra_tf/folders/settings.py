@@ -33,10 +33,10 @@ def check_same(
 ) -> bool:
     """Raises ValueError if settings differ from a folder's config.json.
 
-    Ignores versions, the resumable flags of ``config_class`` and ``may_differ``,
-    patterns of dotted names. ``absent`` has defaults of settings missing in
-    config.json. Removed flags of the class must have had their default. Returns whether
-    the folder has settings.
+    Ignores versions, the resumable flags of ``config_class`` and the dotted names that
+    match patterns in ``may_differ``. ``absent`` has defaults for settings missing in
+    config.json. Removed flags must have their default in config.json. Returns True if
+    config.json exists.
     """
     if not (folder / CONFIG).is_file():
         if has_checkpoint:
@@ -49,7 +49,7 @@ def check_same(
     patterns = (*may_differ, *resumable, "versions.*", *_REMOVED)
     now = dict(_leaves(json.loads(files.to_json(settings))))
     before = dict(_leaves(json.loads(json.dumps(absent or {}))))
-    # Settings that an older version lacks count as off.
+    # Settings missing in an older config.json count as off.
     off = {name: value for name, value in now.items() if value == [] or value is False}
     assumed = off | {name: before[name] for name in now.keys() & before.keys()}
     was = assumed | dict(_leaves(files.read_json(folder / CONFIG)))
@@ -66,8 +66,8 @@ def check_same(
         raise UserError(
             f"{folder / CONFIG} was written by a run with other settings:\n  "
             + "\n  ".join(changed)
-            + "\nUse the old values to resume (if now absent, the earlier version), or "
-            "another folder for a new run."
+            + "\nResume with the old values (absent flags need the earlier version) or "
+            "use another folder for a new run."
         )
     return True
 
@@ -75,7 +75,7 @@ def check_same(
 def check_keeps(
     home: Path, outputs: Iterable[str], inputs: Iterable[tuple[str, str]], flag: str
 ) -> None:
-    """Raises ValueError if a run in ``home`` would delete an input, (flag, path)."""
+    """Raises ValueError if a run in ``home`` would delete an input (flag, path)."""
     doomed = [(home / name).resolve() for name in outputs]
     for name, path in inputs:
         place = Path(path).resolve()

@@ -1,10 +1,10 @@
-"""The common representation of all formats, and its Keras models.
+"""The common representation of all checkpoint formats, and its Keras models.
 
 A format is a module in the table ``FORMATS`` of ``electra_tf.interop.convert`` with
 
     OUTPUTS               paths of all files that ``write`` may leave in a folder
     detect(source)        whether this format can read a ``Source``
-    read(source)          returns an ``Imported``; facts that the source lacks are None
+    read(source)          returns an ``Imported``; missing facts are None
     write(folder, model)  writes into an empty folder; returns notes on omissions
 
 Functions raise ValueError for damaged sources and models that a format cannot hold, and
@@ -37,7 +37,7 @@ Arrays = Mapping[str, np.ndarray]
 
 EMBEDDINGS = "embeddings/"
 _EPSILON = 1e-12  # The default of embeddings and encoder.
-# Fields of `Sizes` that encoder and embeddings share; embedding_size is `size` there.
+# Fields of `Sizes` by the layer with this argument; embedding_size is called `size`.
 _OF_ENCODER = (
     *("num_layers", "hidden_size", "num_heads", "intermediate_size"),
     *("dropout", "attention_dropout", "initializer_range"),
@@ -47,9 +47,9 @@ _OF_EMBEDDINGS = ("vocab_size", "max_positions", "num_segments")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A folder, file or hub name to read, and flags of ``convert`` about it.
+    """A folder, file or hub name to read, and its flags of ``convert``.
 
-    ``num_heads`` is for the discriminator or a lone generator.
+    ``num_heads`` applies to the discriminator, or to a generator without one.
     """
 
     path: str
@@ -89,7 +89,7 @@ class Sizes:
     initializer_range: float = 0.02
 
     def check(self, source: str) -> None:
-        """Raises ValueError for numbers that no encoder has."""
+        """Raises ValueError for invalid numbers of heads and rates."""
         if self.num_heads < 1 or self.hidden_size % self.num_heads:
             raise UserError(
                 f"{source}: hidden size {self.hidden_size} is not divisible by "
@@ -111,7 +111,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """Float32 arrays of an encoder and its head, or {}, named as in ``names.Style``."""
+    """Float32 arrays of encoder and head ({} for none), named as in ``names.Style``."""
 
     sizes: Sizes
     encoder: Arrays
@@ -129,7 +129,7 @@ class TaskHead:
             and 2 (start and end) for spans. hidden_kernel [D, D] and hidden_bias [D]
             add a GELU layer before the output.
         dropout: rate before the linear layer.
-        options: entries of task.json that the source has.
+        options: entries of task.json from the source.
     """
 
     kind: str
@@ -148,10 +148,10 @@ class Imported:
         notes: assumptions and warnings for the user.
         run: config.json of the pretraining run.
         facts: sections of the run's model card.
-        recipe: fine-tuning flags that the encoder's folder recommends.
+        recipe: recommended fine-tuning flags, from the encoder's folder.
         task: head of a fine-tuned model; the discriminator then has no head.
 
-    Raises ValueError if both towers are missing, or their embeddings differ.
+    Raises ValueError if both towers are missing, or if their embeddings differ.
     """
 
     format: str
@@ -172,7 +172,7 @@ class Imported:
 
     def __post_init__(self) -> None:
         if not self.towers:
-            raise UserError(f"{self.source} holds neither tower of an ELECTRA model.")
+            raise UserError(f"{self.source} has no discriminator and no generator.")
         if len(self.towers) < 2:
             return
         ours, theirs = self.discriminator.encoder, self.generator.encoder
@@ -198,7 +198,7 @@ class Imported:
 
 
 def about(model: Imported, folders: Mapping[str, str] | None = None) -> list[str]:
-    """Returns Markdown lines on towers, which may lie in ``folders``, and on text."""
+    """Returns Markdown lines about the towers, their ``folders`` and the tokenizer."""
     lines = [
         f"* {name}{(folders or {}).get(name, '')}: {tower.sizes}"
         for name, tower in model.towers.items()
@@ -245,7 +245,7 @@ def _encoder(sizes: Sizes, name: str, embeddings: TextEmbedding) -> TextEncoder:
 
 
 def assign(variables: Mapping[str, keras.Variable], arrays: Arrays) -> None:
-    """Assigns arrays to the variables of the same names; ValueError if they differ."""
+    """Assigns arrays to variables by name; raises ValueError if the names differ."""
     if different := sorted(variables.keys() ^ arrays.keys()):
         raise UserError(f"The model differs in {', '.join(different[:5])}.")
     for name, variable in variables.items():

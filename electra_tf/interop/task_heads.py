@@ -1,4 +1,4 @@
-"""Converts task heads of fine-tuning folders and ``transformers``.
+"""Converts task heads between fine-tuning folders and ``transformers``.
 
 Letters: D hidden size, C outputs.
 """
@@ -85,7 +85,7 @@ def read(source: Source) -> Imported:
 
 
 def _arrays(head: Any, path: Path) -> Arrays:
-    has_no_place = f"{path} cannot be converted: transformers has no place for"
+    has_no_place = f"{path} cannot be converted: transformers does not support"
     if isinstance(head, ClassificationHead) and head.pooling != "cls":
         raise UserError(
             f"{has_no_place} --pooling={head.pooling}: fine-tune with --pooling=cls."
@@ -94,7 +94,7 @@ def _arrays(head: Any, path: Path) -> Arrays:
     if isinstance(head, SpanHead):
         if not isinstance(head, IndependentSpanHead) or head.answerability:
             raise UserError(
-                f"{has_no_place} joint ends and a logit of no answer: fine-tune with "
+                f"{has_no_place} joint span heads and no-answer logits: fine-tune with "
                 "--task=squad1 --span_head=independent."
             )
         rows = _STARTS_AND_ENDS
@@ -141,7 +141,7 @@ def _task(head: TaskHead, length: int) -> Task:
         "span_head": "independent",
     }
     if head.kind == "tagging" and "O" not in head.labels:
-        # Such as parts of speech, which have no spans.
+        # Tags without spans, such as parts of speech.
         about.setdefault("main_metric", "accuracy")
     return saved.from_json(about)
 
@@ -191,7 +191,7 @@ def _rows(kind: str, width: int, outputs: int) -> list[Row]:
 def of_hugging_face(
     tensors: Tensors, config: Mapping[str, Any], hidden_size: int, source: str
 ) -> TaskHead | None:
-    """Reads the head of a transformers folder, or None if it has no known head."""
+    """Reads the head of a transformers folder; returns None for an unknown head."""
     files.check_shape(config, _CONFIG, f"{source}/config.json is damaged")
     options, problem = config.get("electra_tf") or {}, config.get("problem_type")
     low, high = options.get("label_range") or (0.0, 1.0)
@@ -210,7 +210,7 @@ def of_hugging_face(
                 f"{source}: problem_type {problem!r} does not fit {width} outputs; "
                 f"known are {', '.join(kinds)}."
             )
-    # Classes of others, with a linear layer over the text, have the name, too.
+    # Other classes use this name, too, for a linear layer over the whole text.
     elif "classifier.weight" in tensors and not (
         tensors.starting_with("sequence_")
         or re.search("Sequence|MultipleChoice", str(config.get("architectures")))
@@ -271,16 +271,16 @@ def to_hugging_face(head: TaskHead, source: str) -> tuple[Arrays, dict[str, Any]
 def _through_gelu(arrays: Arrays, source: str) -> Arrays:
     """Rewrites a linear layer [D, C] with a hidden GELU layer [D, D] before it.
 
-    ``transformers`` has such a layer, the original does not. GELU(x) - GELU(-x) is x,
-    so two units carry one logit. The other units have initial weights and zero output
-    weights, so that training can continue there.
+    ``transformers`` requires the hidden layer. GELU(x) - GELU(-x) is x, so two units
+    represent one logit. The other units have random weights and zero output weights,
+    so that further training can use them.
     """
     kernel, bias = arrays["output_kernel"], arrays["output_bias"]
     width, outputs = kernel.shape
     if 2 * outputs > width:
         raise UserError(
             f"{source} has {outputs} classes, and ElectraForSequenceClassification "
-            f"carries {width // 2}: convert the encoder alone (--only=discriminator)."
+            f"fits {width // 2}: convert the encoder alone (--only=discriminator)."
         )
     rest = np.random.default_rng(0).normal(0, 0.02, [width, width - 2 * outputs])
     reads = np.concatenate([np.eye(outputs), -np.eye(outputs)])

@@ -20,15 +20,15 @@ from electra_tf.layers.randomness import known_shape
 
 @dataclasses.dataclass(frozen=True)
 class Packing:
-    """Indices between padded rows, the packed list and the heads of attention.
+    """Gather indices that map padded rows, the packed list and attention heads.
 
     Attributes:
         mask: [B, S], 1 for positions that may be attended to.
-        tokens: int32 [T], the position of each token among B * S.
-        rows: int32 [B, S], the token of each position; arbitrary for padding.
-        queries: int32 [B, N, Q], indices into [3 * T * N, H], the product [T, 3 * D].
-        keys: int32 [B, N, S], indices into the same product.
-        values: int32 [B, N, S], indices into the same product.
+        tokens: int32 [T], the index of each token in [B * S].
+        rows: int32 [B, S], the index in [T] of each position; arbitrary for padding.
+        queries: int32 [B, N, Q], indices into qkv [T, 3 * D] as [3 * T * N, H].
+        keys: int32 [B, N, S], indices into the same rows.
+        values: int32 [B, N, S], indices into the same rows.
         merged: int32 [K, N], indices of each kept token's heads in [B * N * Q, H].
         kept: int32 [K], the tokens kept after attention; None for all.
     """
@@ -44,7 +44,7 @@ class Packing:
 
     @classmethod
     def of(cls, mask: tf.Tensor, num_heads: int) -> Self:
-        """Packs the tokens of a mask [B, S], and the first token of every row."""
+        """Packs the tokens of a mask [B, S]; always includes the first of each row."""
         batch, length = known_shape(mask)
         is_first = tf.expand_dims(tf.range(length) < 1, 0)
         flat = tf.reshape(tf.logical_or(tf.cast(mask, tf.bool), is_first), [-1])

@@ -1,9 +1,9 @@
-"""Electric: an energy-based cloze model, and its noise, the two-tower generator.
+"""Electric, an energy-based cloze model, and its two-tower noise generator.
 
 Clark et al., 2020b, "Pre-Training Transformers as Energy-Based Cloze Models" (EMNLP).
 docs/objectives.md derives the loss, the binary cross-entropy of noise against data at
-every token. A high energy is an unlikely token and a positive logit is noise, as in
-ELECTRA's head. One pass scores all tokens, each in the noisy text (Algorithm 2). A draw
+every token. A high energy means an unlikely token. A positive logit means noise, as in
+ELECTRA's head. One pass scores all tokens of the noisy text (Algorithm 2). A sample
 that equals the original is labeled noise.
 
 Letters: B batch, S sequence, P predicted positions, V vocabulary, E embedding size.
@@ -159,7 +159,7 @@ def noise_logits(
     is_noise: tf.Tensor,
     input_mask: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns E + log q + log(k / (n - k)), float32 [B, S]; > 0 is noise.
+    """Returns E + log q + log(k / (n - k)), float32 [B, S]; positive for noise.
 
     ``is_noise`` marks the k sampled tokens; n is the number of real tokens of a row.
     """
@@ -183,7 +183,7 @@ class EnergyModel(Discriminator):
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class NoiseContrastiveEstimation(ReplacedTokenDetection):
-    """Noise-contrastive estimation: noise or data, by token.
+    """Noise-contrastive estimation: classifies each token as noise or data.
 
     ``call`` returns the energies E(x)_t [B, S]. Loss and metrics use ``noise_logits``
     of all real tokens (Algorithm 2). ``replaced_fraction`` is the fraction of noise.
@@ -227,7 +227,7 @@ class NoiseContrastiveEstimation(ReplacedTokenDetection):
                 "token, such as TwoTowerGenerator."
             )
         positions, inputs = batch["masked_lm_positions"], corrupted.inputs
-        # Ids come from the corrupted text: of two samples at a position one remains.
+        # Ids come from the corrupted text: only one sample per position remains.
         drawn_ids = tf.gather(inputs["input_ids"], positions, batch_dims=1)
         # log q of each token given its *original* context.
         log_noise = scatter_positions(
@@ -257,8 +257,8 @@ class Electric(Electra):
     all candidates (see ``TwoTowerGenerator``) and over all real tokens. No gradient of
     the NCE reaches the generator, neither through the samples nor through log q.
 
-    ``call`` returns the energies E(x)_t [B, S], like ``detector()``, the
-    ``discriminator.keras`` of a run. The sum of -E(x)_t over a text is its
+    ``call`` returns the energies E(x)_t [B, S], as does ``detector()``, which runs save
+    as ``discriminator.keras``. The sum of -E(x)_t over a text is its
     pseudo-log-likelihood (section 3; ``electra-tf score --method=energy``).
 
     Raises ValueError for samplers that do not follow the generator's softmax.
@@ -270,5 +270,5 @@ class Electric(Electra):
     default_objective = NoiseContrastiveEstimation
 
 
-# Older files call an Electra with this generator TwoTowerElectra.
+# Older files have the class TwoTowerElectra for Electra with this generator.
 keras.saving.get_custom_objects()["electra_tf>TwoTowerElectra"] = Electra

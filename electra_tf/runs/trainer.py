@@ -19,7 +19,7 @@ from electra_tf.training.checkpoints import CheckpointStore, named_variables
 
 
 class Stopped(Exception):
-    """A signal, which it names, ended the training; the same command resumes it."""
+    """Raised with a signal that ended training; the same command resumes it."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,7 +38,7 @@ class Trainer(StepCallback):
     log: Log
     record: Callable[[Mapping[str, Any]], None]  # Receives rows of metrics.jsonl.
     log_steps: int
-    random_encoder: bool = False  # Whether each seed draws an encoder.
+    random_encoder: bool = False  # Whether each seed initializes a new encoder.
     # Initializes the head from the encoder, in place of random weights.
     start_head: Callable[[TaskModel], None] | None = None
     # Returns the held-out scores by name, after every epoch.
@@ -49,7 +49,7 @@ class Trainer(StepCallback):
     def __post_init__(self, compiled: TaskModel) -> None:
         super().__init__(self.log_steps)
         self.set_model(compiled)
-        # The same for all seeds, unless the encoder is random.
+        # Result of ``start_head``, cached unless the encoder is random.
         self._head: list[np.ndarray] = []
         self._pretrained = compiled.encoder.get_weights()
         # Builds the slots now, so that ``reset`` can restore them.
@@ -82,9 +82,8 @@ class Trainer(StepCallback):
         """Trains one seed, from the start or from its last finished epoch.
 
         Returns "", or a message if the loss is not finite, which ends the training.
-        ``folder`` stores a checkpoint per epoch until the seed is done. A signal ends
-        training after the current step and raises ``Stopped``; a resumed run repeats
-        that epoch.
+        ``folder`` stores a checkpoint per epoch. A signal ends training after the
+        current step and raises ``Stopped``; a resumed run repeats that epoch.
         """
         self.reset(seed)
         self._begin(seed, folder)
@@ -114,12 +113,12 @@ class Trainer(StepCallback):
         self._seed, self._store, self.step = seed, None, 0
         if folder is not None:
             state = named_variables(model, model.optimizer)
-            # Keeps two, so that a damaged file does not cost the whole seed.
+            # Keeps two, so that one damaged checkpoint does not restart the seed.
             self._store = CheckpointStore(
                 folder.state(seed), state, keep=2, log=self.log
             )
             self.step = self._store.restore_latest() or 0
-            # Rows after the checkpoint are recorded again.
+            # Training records the rows after the checkpoint again.
             folder.forget(seed, self.step)
             if self.step:
                 self.log(f"seed {seed}  resuming after step {self.step}")

@@ -40,20 +40,20 @@ _RECIPE = (
     "mask_rate",
 )
 _ALIASES = {
-    # The main network beside a generator and alone.
+    # Names of the main network with a generator, and without one.
     "model/discriminator/": "model/encoder/",
     "model/encoder/": "model/discriminator/",
-    # Tables and LayerNorm that were shared.
+    # Separate tables and LayerNorm, from shared ones.
     "model/generator_embeddings/": "model/embeddings/",
     "model/discriminator_embeddings/layer_norm_": "model/embeddings/layer_norm_",
 }
 
 
 def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
-    """Completes the flags by those of ``--init_from``: vocabulary, sizes, recipe.
+    """Sets vocabulary, sizes and recipe from the run of ``--init_from``.
 
-    Flags that were given stay, as does the casing of given records. A resumed run
-    takes its own flags, and does not need the other run.
+    Explicit flags and the casing of ``--records`` take precedence. A resumed run reads
+    its own config.json and does not need the other run.
     """
     if not config.run.init_from:
         return config
@@ -66,13 +66,13 @@ def completed(config: PretrainConfig, log: Log) -> PretrainConfig:
     home = run if is_resumed else home
     there, here = home.flags | home.casing, fields.to_flat(config)
     if "num_train_steps" in config.given and "num_train_steps" in there:
-        # The same share of the steps.
+        # Keeps the share of warm-up steps.
         share = here["num_train_steps"] / there["num_train_steps"]
         there["warmup_steps"] = int(there.get("warmup_steps", 0) * share)
     names = [*_SIZES, *_RECIPE]
     if is_resumed or _same_generator(config, home):
         names += _GENERATOR_SIZES
-        # Other sizes may exclude the sharing of this run.
+        # Other generator sizes may not be compatible with its sharing.
         if is_resumed or not config.given & {*_GENERATOR_SIZES}:
             names.append("sharing")
     if not config.data.records:
@@ -126,7 +126,7 @@ def copy_recipe(config: PretrainConfig, folder: PretrainingFolder) -> None:
 
 
 def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
-    """Checks the initial weights of a fresh run, and its settings against theirs.
+    """Checks that initial weights exist and fit the settings of a fresh run.
 
     Without ``data``, settings that depend on records are not compared.
     """
@@ -167,7 +167,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
         ours = Vocabulary.load(config.data.vocab_file)
     names = [*_SIZES, *casing]
     if there.get("sharing") == "gdes" and _checkpoints(path):
-        # A checkpoint does not hold the sums of tables and deltas that it trained.
+        # A checkpoint has tables and deltas, but not their sums.
         names.append("sharing")
     flags = [n for n in names if n in there and there[n] != here[n]]
     differences = [f"{n} is {there[n]} there and {here[n]} here" for n in flags]
@@ -188,7 +188,7 @@ def check(config: PretrainConfig, data: PretrainingData | None = None) -> None:
 
 
 def _checkpoints(path: Path) -> list[str]:
-    """Returns the prefixes of a named checkpoint, of a folder of them, or of a run."""
+    """Returns checkpoint prefixes; takes a checkpoint, a folder of them, or a run."""
     prefix = str(path).removesuffix(".index")
     if Path(f"{prefix}.index").is_file():
         return [prefix]
@@ -241,7 +241,7 @@ def _generator_file(source: str) -> Path:
     if not path.exists():
         raise UserError(
             f"--generator_init_from={source}: there is no {path}. Name the model_dir "
-            "of a run that ended, or a generator.keras."
+            "of a finished run, or a generator.keras."
         )
     return path
 
@@ -261,7 +261,7 @@ def _load_generator(
     if misfit := _misfit(generator, loaded):
         raise UserError(
             f"--generator_init_from={source} does not fit: {misfit}. Set "
-            "--generator_hidden_size and the other sizes to its own."
+            "--generator_hidden_size and the other sizes to match."
         )
     pairs = zip(learned_weights(generator), learned_weights(loaded), strict=True)
     for own, other in pairs:
@@ -279,7 +279,7 @@ def load(
     shape. An error leaves ``model`` unchanged.
     """
     path, stored = named(init_from), {}
-    # Not the trainable variables: a frozen generator has weights, too.
+    # Not only trainable variables: a frozen generator also gets weights.
     learned = {id(variable) for variable in learned_weights(model)}
     variables = {n: v for n, v in named_variables(model).items() if id(v) in learned}
     if prefixes := _checkpoints(path):
@@ -291,7 +291,7 @@ def load(
     if not values:
         raise UserError(
             f"--init_from={init_from} has no weights of this run's networks. Convert "
-            "those of other libraries first (python -m electra_tf convert)."
+            "weights of other libraries first (python -m electra_tf convert)."
         )
     for name, value in values.items():
         variables[name].assign(value)
@@ -328,7 +328,7 @@ def _from_checkpoint(
             raise UserError(
                 f"--init_from={source} does not fit this run: {name} "
                 f"{[*values[name].shape]}, this run has {[*variables[name].shape]}. "
-                "Set the run to the sizes of the weights."
+                "Use the sizes of the weights."
             )
     others = (variables.keys() - values.keys()) | (stored.keys() - {*keys.values()})
     unfit = {_optional(name) for name in (*differ, *others)} - {None}
@@ -349,7 +349,7 @@ def _from_models(
     """Returns the values of variables by name, without a generator that differs.
 
     ``generator.keras`` and ``discriminator.keras`` are loaded with their heads,
-    ``encoder.keras`` for the remaining weights. ``names`` are by id of the variable.
+    ``encoder.keras`` for the remaining weights. ``names`` maps variable ids to names.
     """
     saved = {n: part for n, part in model.artifacts().items() if folder.has_model(n)}
     values = {}
@@ -360,7 +360,7 @@ def _from_models(
         if None in own:
             raise UserError(
                 f"{file} holds plain tables, but the networks of this run share parts "
-                "of theirs (--sharing=token or gdes): start from the checkpoints of a "
+                "of them (--sharing=token or gdes): start from the checkpoints of a "
                 "run, or with --sharing=tied, nes, untied or all."
             )
         if kind == "encoder" and values.keys() >= {*own}:
@@ -371,8 +371,7 @@ def _from_models(
             continue
         if misfit:
             raise UserError(
-                f"{file} does not fit this run: {misfit}. Set the run to the sizes of "
-                "the weights."
+                f"{file} does not fit this run: {misfit}. Use the sizes of the weights."
             )
         for name, other in zip(own, learned_weights(loaded), strict=True):
             value = other.numpy()
@@ -382,10 +381,10 @@ def _from_models(
 
 
 def _misfit(part: keras.Model, loaded: keras.Model) -> str:
-    """Names the first difference of the variables of ``loaded`` and ``part``, or ""."""
+    """Returns the first difference between the variables of two models, or ""."""
 
     def described(model: keras.Model) -> list[str]:
-        # Shapes do not depend on the number of heads, nor on the model's name.
+        # Listed separately, since shapes do not depend on the number of heads.
         heads = getattr(getattr(model, "encoder", model), "num_heads", None)
         weights = learned_weights(model)
         shapes = [f"{v.path.rpartition('/')[2]} {list(v.shape)}" for v in weights]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from electra_tf.data.tokenizer import WordPiece
     from electra_tf.tasks.base import Task
 
-# Function of a converted model from ``ENCODER_INPUTS`` to outputs by name.
+# A converted model: a function from ``ENCODER_INPUTS`` to outputs by name.
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 # Files and folders of a SavedModel.
 _SAVED_MODEL = {
@@ -73,7 +73,7 @@ class ServingModule(tf.Module):
                 f"max_seq_length is {max_seq_length}, and the model has {positions} "
                 f"positions: give {positions} or less."
             )
-        # A function, since attributes are saved: the weights would be saved twice.
+        # A function, since a model attribute would save all weights twice.
         self._get_model = lambda: model
         # The SavedModel needs tf.Variables, which Keras variables are not.
         self._variables = [variable.value for variable in model.variables]
@@ -135,10 +135,10 @@ def export_saved_model(
         model: the fine-tuned model.
         task: its task.
         tokenizer: the tokenizer of training.
-        path: output folder, written atomically; replaces a SavedModel, but no others.
+        path: output folder, written atomically; replaces only a SavedModel.
         max_seq_length: maximum number of tokens per row. Default: the task's.
-        precision: dtype policy of the exported encoder, such as "bfloat16", which
-            halves the memory. Default: the encoder's own.
+        precision: dtype policy of the exported encoder; "bfloat16" halves the
+            memory. Default: the encoder's own.
 
     Examples:
         >>> encoder, tokenizer = et.load("mini").encoder, et.load("mini").tokenizer
@@ -165,7 +165,7 @@ def export_saved_model(
 
 
 class NumbersModule(tf.Module):
-    """The ``ids`` signature without strings, with the model's outputs."""
+    """The ``ids`` signature without strings, plus the outputs of the model."""
 
     def __init__(self, model: keras.Model, task: Task):
         super().__init__(name="numbers")
@@ -179,7 +179,7 @@ class NumbersModule(tf.Module):
         )
 
     def answer(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns numeric predictions and outputs, by their names or as ``logits``."""
+        """Returns numeric predictions and model outputs (``logits`` if unnamed)."""
         outputs = self._get_model().infer(inputs)
         named = outputs if isinstance(outputs, dict) else {"logits": outputs}
         # Strings are label names, which are also in the run's labels.txt.
@@ -217,15 +217,15 @@ def export_litert(
 ) -> float:
     """Writes a LiteRT (TFLite) model of the ids signature after checking it.
 
-    The file returns the numbers of the ids signature, and the model's outputs under
-    their names or as ``logits``.
+    The file returns the numeric outputs of the ids signature and the outputs of the
+    model (``logits`` if unnamed).
 
     Args:
         model: the fine-tuned model.
         task: its task.
         path: ``.tflite`` file, written atomically; replaced if it exists.
         precision: "float32", or "int8" for dynamic quantization: int8 weights, and
-            activations that are quantized for each product.
+            activations that are quantized for each matrix product.
         accept: gets the converted model, a function from ``ENCODER_INPUTS`` to outputs
             by name, before it is written. Raise an error to refuse it.
 
@@ -233,8 +233,8 @@ def export_litert(
         Largest difference to the model on a test batch.
 
     Raises:
-        ValueError: if the conversion fails, or if the difference of a float32 file is
-            not below 1e-3, for regression times the largest label.
+        ValueError: if the conversion fails, or if a float32 file differs by 1e-3 or
+            more (for regression, times the largest absolute label above 1).
 
     Examples:
         >>> model = et.TextClassifier.from_preset("mini", ["bad", "good"])
@@ -254,7 +254,7 @@ def export_litert(
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     try:
         content = converter.convert()
-    except Exception as error:  # A private error class.
+    except Exception as error:  # The error class is private.
         raise _cannot("LiteRT", "--export_litert", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
     return _checked(
@@ -301,7 +301,7 @@ def export_onnx(
         content = converted.SerializeToString()
         if precision == "int8":
             content = _quantized(converted, model.head.name)
-    except Exception as error:  # Any error class.
+    except Exception as error:  # Many error classes are possible.
         raise _cannot("ONNX", "--export_onnx", error) from error
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
@@ -315,8 +315,8 @@ def export_onnx(
 def _quantized(model: Any, head: str) -> bytes:
     """Quantizes an ``onnx.ModelProto`` except for the head's products.
 
-    onnxruntime has one scale for all activations of a product: an int8 head costs more
-    than a point.
+    onnxruntime uses one scale for all activations of a product, so an int8 head lowers
+    scores by more than a point.
     """
     from onnxruntime.quantization import quantize_dynamic
 
@@ -341,13 +341,13 @@ def _quantized(model: Any, head: str) -> bytes:
 
 def _cannot(kind: str, flag: str, error: Exception) -> UserError:
     return UserError(
-        f"{kind} cannot hold this model: {str(error)[:300]}. Leave out {flag}; the "
-        "SavedModel is complete."
+        f"{kind} cannot represent this model: {str(error)[:300]}. Leave out {flag}; "
+        "the SavedModel is complete."
     )
 
 
 def _in_float32(model: TaskModel, precision: str) -> TaskModel:
-    """Returns the model, or a copy: the formats lack products of bfloat16."""
+    """Returns the model in float32; the formats lack bfloat16 products."""
     if precision not in ("float32", "int8"):
         raise UserError(f"precision is {precision!r}; allowed are float32 and int8.")
     if any(modes(model)):
@@ -367,9 +367,9 @@ def _checked(
     precision: str,
     accept: Callable[[Run], None],
 ) -> float:
-    """Writes a converted model unless it differs or ``accept`` raises."""
+    """Writes a converted model; raises UserError if its outputs differ."""
     difference = module.difference(run)
-    # Scores of a regression have the scale of the labels, and their rounding, too.
+    # Regression scores and their rounding errors have the scale of the labels.
     labels = getattr(module._task, "label_range", None) or ()
     allowed = 1e-3 * max([1.0, *map(abs, labels)])
     # Not `>=`, so that NaN fails too.

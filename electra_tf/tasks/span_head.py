@@ -1,4 +1,4 @@
-"""Span head of question answering, as in XLNet, its losses, and decoding of its beam.
+"""Span head of question answering as in XLNet, its losses and its beam decoding.
 
 Letters: B batch, R rows (windows), S sequence, D hidden size, H hidden layer size,
 K beam size.
@@ -83,7 +83,7 @@ class SpanHead(Serializable, keras.layers.Layer):
         """Takes hidden [B, S, D], input_mask and segment_ids, int32 [B, S].
 
         Training adds start_positions, int32 [B]. ``training`` and ``seed`` are ignored,
-        since the head lacks dropout.
+        since the head has no dropout.
 
         Returns float32 start_logits and end_logits [B, S] if start_positions is given.
         Otherwise returns start_index [B, K] and end_index [B, K, K], int32, best first,
@@ -132,7 +132,7 @@ class SpanHead(Serializable, keras.layers.Layer):
         logits = []
         for number in range(starts.shape[1] or self.beam_size):
             start = tf.gather(start_part, tf.minimum(number, last), axis=1)  # [B, H]
-            # Sequential, so that only one hidden layer is in memory.
+            # Sequential, so that memory holds only one hidden activation.
             with tf.control_dependencies(logits[-1:]):
                 inner = gelu(tf.expand_dims(start, 1) + end_part)
             logits.append(linear(inner, *self.end)[..., 0])
@@ -178,10 +178,10 @@ class AnswerabilityLoss(PositionLoss):
 def best_span(outputs: Tensors, inputs: Tensors, max_answer_length: int) -> Tensors:
     """Returns the most probable answer over all windows of each question.
 
-    Valid answers lie in the paragraph and have at most ``max_answer_length`` word
-    pieces. Their window has the most context around the start. ``inputs`` are
-    char_start, char_end and max_context [R, S], and sorted example, int64 [R]. Returns
-    start and end, int32 [B], -1 for none, and score, their probability.
+    Valid answers lie in the paragraph, have at most ``max_answer_length`` word pieces,
+    and start in the window with the most context. ``inputs`` are char_start, char_end
+    and max_context [R, S], and sorted example, int64 [R]. Returns start and end in
+    characters, int32 [B], -1 for none, and score, their probability.
     """
     rows, starts, ends = tf.unstack(tf.shape(outputs["end_index"]))
     shape = [rows, starts * ends]

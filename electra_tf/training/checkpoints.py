@@ -21,7 +21,7 @@ from electra_tf.cli import Log, note, reason
 from electra_tf.errors import UserError
 
 _PREFIX = "ckpt"
-# Begins the names of folders of unfinished saves.
+# Prefix of temporary folders of unfinished saves.
 _PART = ".saving-"
 
 
@@ -30,7 +30,7 @@ class CheckpointStore:
 
     Saves are atomic. ``restore_latest`` compares checksums and skips damaged
     checkpoints. With several workers, each must call ``save`` at the same steps; only
-    the chief's files stay. ``keep=None`` keeps all checkpoints.
+    the chief's files are kept. ``keep=None`` keeps all checkpoints.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class CheckpointStore:
         # Saving is a collective operation, so every worker takes part, but two writers
         # would replace each other's files.
         place = self.directory if self._writes_here else None
-        # Checkpoints of version 0.2 have it, too, and a restore reads it.
+        # ``write`` does not create this counter, but ``restore`` expects it.
         self._checkpoint.save_counter.assign_add(1)
         try:
             with tempfile.TemporaryDirectory(prefix=_PART, dir=place) as part:
                 self._checkpoint.write(f"{part}/{_PREFIX}-{step}", self._options)
-                # The index comes last: without one, a checkpoint does not count.
+                # The index comes last: a checkpoint without an index is ignored.
                 for path in sorted(Path(part).iterdir()):
                     if self._writes_here:
                         path.replace(self.directory / path.name)
@@ -87,7 +87,7 @@ class CheckpointStore:
                 "start the same command again to resume."
             ) from error
         if self._writes_here:
-            # For ``tf.train.latest_checkpoint``; before the deletion, to name no gap.
+            # For ``tf.train.latest_checkpoint``; before the deletion of its old target.
             state = f'model_checkpoint_path: "{_PREFIX}-{step}"\n'
             files.write_text(self.directory / "checkpoint", state)
         if self._writes_here and self._keep is not None:
@@ -98,7 +98,7 @@ class CheckpointStore:
                     files.remove(path)
 
     def restore_latest(self) -> int | None:
-        """Restores the newest intact checkpoint; returns its step, None without one."""
+        """Restores the newest intact checkpoint; returns its step, or None."""
         prefix = _newest_intact(checkpoints_in(self.directory).values(), self._log)
         if prefix is None:
             return None
@@ -126,7 +126,7 @@ class CheckpointStore:
 def read_weights(prefixes: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns the learned weights of a model by name, from the last intact checkpoint.
 
-    Optimizer, counters and seeds are left out.
+    Leaves out optimizer, counters and seeds.
     """
     files.check_checkpoint_path(prefixes[0])
     prefix = _newest_intact(prefixes, note)
@@ -159,7 +159,7 @@ def checkpoints_in(directory: str | os.PathLike) -> dict[int, str]:
 
 
 def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
-    """Returns the last intact checkpoint, None without any; OSError if all are damaged.
+    """Returns the last intact checkpoint or None; raises OSError if all are damaged.
 
     Reads all tensors: a restore that fails halfway would mix two checkpoints.
     """
@@ -185,7 +185,7 @@ def _newest_intact(prefixes: Iterable[str], log: Log) -> str | None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Removes the files of killed saves, which do not count as damaged checkpoints."""
+    """Removes files of killed saves, so that they do not count as damaged."""
     for part in directory.glob(f"{_PREFIX}-*_temp"):
         # Up to version 0.2, the index was written in place while this folder existed.
         prefix = str(part).removesuffix("_temp")
@@ -209,7 +209,7 @@ def named_variables(
 
     Names are ``model/<path>``, ``optimizer/<slot>/<path>`` and ``optimizer/<name>``.
     Numbers in automatic layer names become the index among siblings. Metrics are
-    excluded. The dict is in the order of creation.
+    excluded. The order is the order of creation.
     """
     automatic = {
         layer.name
@@ -221,7 +221,7 @@ def named_variables(
     paths = [(v, _numbered(v.path, automatic, siblings)) for v in unique]
     pairs = [(f"model/{path}", v) for v, path in paths]
     if optimizer is not None:
-        # Keras joins the parts of a slot's name by _.
+        # Keras joins the parts of a slot's name with _.
         slots = {
             f"{v.path.replace('/', '_')}_{slot}": f"{slot}/{path}"
             for v, path in paths
