@@ -311,7 +311,7 @@ class PretrainConfig:
     r"""Pretrains ELECTRA, or BERT's masked LM, from raw text.
 
     Examples:
-      # About five minutes on two CPU cores, without a download.
+      # Five to six minutes on two CPU cores, without a download.
       python -m electra_tf pretrain --flagfile=configs/tiny.cfg
 
       # ELECTRA-Small on your own text.
