@@ -18,8 +18,9 @@ import tensorflow as tf
 
 from electra_tf import cli
 from electra_tf.api import presets
+from electra_tf.api.inputs import checked_batch_size, sliced
 from electra_tf.api.labels import LabelLookup
-from electra_tf.api.texts import TextInputs, checked_batch_size, sliced
+from electra_tf.api.texts import TextInputs
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.data.paths import suffix

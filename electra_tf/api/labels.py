@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf.api.texts import is_missing, plain, text_of
+from electra_tf.api.inputs import is_missing, plain, text_of
 from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks.tables import finite
 

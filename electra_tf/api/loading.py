@@ -12,13 +12,8 @@ import tensorflow as tf
 from electra_tf import cli, files
 from electra_tf.api import presets
 from electra_tf.api.base import COLUMNS, TextModel
-from electra_tf.api.texts import (
-    SentenceEncoder,
-    Traced,
-    checked_batch_size,
-    columns_of,
-    sliced,
-)
+from electra_tf.api.inputs import checked_batch_size, columns_of, sliced
+from electra_tf.api.texts import SentenceEncoder, Traced
 from electra_tf.config import fields
 from electra_tf.config.commands import EvaluateConfig
 from electra_tf.config.finetuning import FinetuneConfig

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.api.base import TextModel, restoring
-from electra_tf.api.labels import label_names
-from electra_tf.api.texts import (
+from electra_tf.api.inputs import (
     Columns,
     checked_batch_size,
     columns_of,
@@ -21,6 +20,7 @@ from electra_tf.api.texts import (
     plain,
     text_of,
 )
+from electra_tf.api.labels import label_names
 from electra_tf.errors import UserError
 from electra_tf.layers.weights import check_choice
 from electra_tf.tasks.base import Example, Rows

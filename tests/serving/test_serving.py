@@ -305,6 +305,9 @@ def test_lone_surrogates_keep_words_and_offsets_in_place():
         whole = {name: text.replace("\ud83d", "\ufffd") for name, text in row.items()}
         model = task.build_model(common.encoder(layers=1))
         answer, expected = eager(model, task)([row, whole])
+        # The sums of a row may depend on its place in the batch.
+        numbers = answer.pop("probabilities", []), expected.pop("probabilities", [])
+        np.testing.assert_allclose(*numbers, atol=1e-6)
         assert answer == expected
         return answer, whole
 
