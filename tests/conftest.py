@@ -10,7 +10,10 @@ from pathlib import Path
 # Two test workers share two cores, where waiting NumPy threads would spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests wait longer for XLA's compiler than for its compiled code.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+XLA_FLAGS = ("--xla_backend_optimization_level=0",)
+XLA_FLAGS += ("--xla_cpu_use_fusion_emitters=false",)
+XLA_FLAGS += ("--xla_cpu_parallel_codegen_split_count=1",)
+os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import pytest
@@ -27,6 +30,11 @@ def pytest_configure(config):
     """Makes the devices of a process with tests; others need no TensorFlow."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         import tensorflow as tf
+        from tensorflow.python import pywrap_tfe
+
+        # TensorFlow optimizes a graph for each eager operation that it has not run yet,
+        # and each new variable is one: a quarter of the time of all tests.
+        pywrap_tfe.TFE_ContextOptionsSetRunEagerOpAsFunction = lambda *_: None
 
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration()] * 4
