@@ -41,6 +41,7 @@ def check_page(output):
     return "".join(document.text), json.loads((output / "report.json").read_text())
 
 
+@pytest.mark.slow
 def test_page_and_numbers(folder, tmp_path, capsys):
     output, flags = tmp_path / "report", ["--only=errors,bias", "--sentences=8"]
     for name, content in (("text", TEXT), ("errors", ERRORS), ("tagged", TAGGED)):

@@ -501,6 +501,7 @@ def test_a_fit_after_a_restored_one_trains(preset, tmp_path):
     assert model.fit(WORDS, LABELS, verbose=0).epoch == [0]
 
 
+@pytest.mark.slow
 def test_executions_of_several_steps_end_with_the_epoch(preset):
     model = make("TextClassifier", preset, seed=1)
     model.compile("sgd", model.loss, steps_per_execution=3, run_eagerly=False)

@@ -139,6 +139,7 @@ def test_text_classifier(tmp_path):
             call()
 
 
+@pytest.mark.slow
 def test_training_changes_float_weights_only():
     """The first layer stays float; the others have one trace with other weights."""
     made = encoder(num_layers=3)

@@ -50,6 +50,7 @@ class Praise(Task):
         return super().to_json() | {"limit": self.limit}
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_trains_and_loads(pretrained, tmp_path):
     dev = common.sentiment(12, offset=32)
     task = Praise(source={"train": common.sentiment(32), "dev": dev}.get, limit=0.4)
