@@ -63,6 +63,8 @@ def without_gpu_kernel(function):
 
 @pytest.fixture(scope="module", autouse=True)
 def _wheel_with_gpu_kernels():
+    # The first graph that runs registers XLA's kernels.
+    tf.function(lambda: tf.constant(0))()
     if not any(kernel.device_type == "GPU" for kernel in kernels("MatMul")):
         pytest.skip("this TensorFlow is built without GPU kernels")
 
