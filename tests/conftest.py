@@ -33,7 +33,8 @@ def pytest_configure(config):
         from tensorflow.python import pywrap_tfe
 
         # TensorFlow optimizes a graph for each eager operation that it has not run yet,
-        # and each new variable is one: a quarter of the time of all tests.
+        # and each new variable is one: a quarter of the time of all tests. Without it,
+        # the last bits of an eager softmax are not a graph's.
         pywrap_tfe.TFE_ContextOptionsSetRunEagerOpAsFunction = lambda *_: None
 
         cpu = tf.config.list_physical_devices("CPU")[0]
