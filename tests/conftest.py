@@ -10,10 +10,11 @@ from pathlib import Path
 # Two test workers share two cores, where waiting NumPy threads would spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests wait longer for XLA's compiler than for its compiled code.
-XLA_FLAGS = ("--xla_backend_optimization_level=0",)
-XLA_FLAGS += ("--xla_cpu_use_fusion_emitters=false",)
-XLA_FLAGS += ("--xla_cpu_parallel_codegen_split_count=1",)
-os.environ.setdefault("XLA_FLAGS", " ".join(XLA_FLAGS))
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import pytest

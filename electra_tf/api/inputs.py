@@ -1,4 +1,4 @@
-"""Texts as users give them, read into columns of strings."""
+"""Texts as users give them: columns of strings, and batches of them."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
