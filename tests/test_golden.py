@@ -10,6 +10,7 @@ import electra_tf as et
 from electra_tf.config import fields
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.runs import pretraining
 from electra_tf.tasks import TaskModel
 from electra_tf.tasks.batching import TrainingOrder
 from tests import ROOT
@@ -164,10 +165,16 @@ def test_stored_settings_are_accepted(runs, systems):
     assert "config.seed: was 0, now 9" in said
 
 
+# Tests of tests/end_to_end finish runs of the other systems.
+FINISHED_HERE = ("electra_15", "one_encoder", "untied")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipes.SYSTEMS)
-def test_a_system_is_trained_as_it_was(runs, systems, name):
+def test_a_system_is_trained_as_it_was(runs, systems, name, monkeypatch):
     expected = systems[name]
+    if name not in FINISHED_HERE:
+        monkeypatch.setattr(pretraining, "finish", lambda run: None)
     shutil.rmtree(runs / name, ignore_errors=True)
     commands.run("run_pretraining", *flags_of(expected["config"]))
     found = read(runs / name / "config.json")

@@ -64,6 +64,7 @@ def test_a_probe_chooses_its_flags_on_training_data(records, tmp_path):
     config |= {"search": ["learning_rate=1e-7/1e-2"], "search_trials": 2}
     probe = {"probe": "words", "command": "finetune", "config": config}
     sizes = {"num_layers": 1, "hidden_size": 16, "num_heads": 1, "embedding_size": 8}
+    sizes |= {"num_train_steps": 4, "warmup_steps": 1}
     chosen = job(tmp_path / "run", probe, records=[records], **sizes)
     pretrained, probed = emitted(chosen)
     assert (pretrained["kind"], pretrained["seed"]) == ("pretrain", 3)

@@ -2,14 +2,14 @@
 
 from electra_tf import files
 from electra_tf.runs import pretraining as pretrain
-from tests.end_to_end.test_pretraining import command
+from tests.end_to_end.test_pretraining import flags_of
 from tests.flag_parsing import parse
 
 
 def config_of(text, model_dir, *arguments):
     """Returns the config of a six-step run with the sizes of the end-to-end tests."""
     return parse(
-        *command(text, model_dir)[2:],
+        *flags_of(text, model_dir),
         "--num_train_steps=6",
         "--save_checkpoint_steps=2",
         "--log_steps=1",

@@ -4,31 +4,21 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
+from electra_tf.__main__ import main
 from electra_tf.runs import pretraining
+from electra_tf.training.callbacks import NonFiniteGuard
 from tests.end_to_end.in_process import rows
-from tests.end_to_end.test_pretraining import ROOT, command, final_weights, run_here
+from tests.end_to_end.test_pretraining import final_weights, flags_of, run_here
+from tests.forked import Process
 from tests.strategy import free_ports, two_cpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]
 
-# KILLED_AFTER: the step of a SIGKILL.
-PROGRAM = """
-import os, runpy, signal, sys
-from electra_tf.training.callbacks import NonFiniteGuard
-def after_step(self, step, logs):
-    if str(step) == os.environ.get("KILLED_AFTER"):
-        os.kill(os.getpid(), signal.SIGKILL)
-NonFiniteGuard.after_step = after_step
-sys.argv = ["run_pretraining.py", *sys.argv[1:]]
-runpy.run_path("run_pretraining.py", run_name="__main__")
-"""
 SHORT = ["--num_train_steps=6", "--save_checkpoint_steps=3"]
 LOGGED = ["--eval_steps=3", "--log_steps=2"]
 LAST = shutil.ignore_patterns("ckpt-6.*")
@@ -36,6 +26,17 @@ LAST = shutil.ignore_patterns("ckpt-6.*")
 
 def records(text):
     return f"--records={text / 'data' / 'train-*.tfrecord'}"
+
+
+def pretrain(flags, killed_after):
+    """Runs in a process that kills itself after a step."""
+
+    def after_step(guard, step, logs):
+        if step == killed_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    NonFiniteGuard.after_step = after_step
+    return main(["pretrain", *flags])
 
 
 def start_workers(text, model_dirs, *, victim=None, has_chief=False):
@@ -48,31 +49,25 @@ def start_workers(text, model_dirs, *, victim=None, has_chief=False):
     if has_chief:
         cluster = {"chief": hosts[:1], "worker": hosts[1:]}
     tasks = [{"type": t, "index": i} for t, h in cluster.items() for i in range(len(h))]
-    flags = [*SHORT, "--distribution=multi_worker", records(text)]
-    workers = []
-    for index, (model_dir, task) in enumerate(zip(model_dirs, tasks, strict=True)):
-        config = json.dumps({"cluster": cluster, "task": task})
-        environment = {**os.environ, "TF_CONFIG": config}
-        if index == victim:
-            environment["KILLED_AFTER"] = "4"
-        worker = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *command(text, model_dir, *flags)[2:]],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+    more = [*SHORT, "--distribution=multi_worker", records(text)]
+    return [
+        Process(
+            f"{__name__}:pretrain",
+            {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})},
+            flags=flags_of(text, model_dir, *more),
+            killed_after=4 if index == victim else None,
         )
-        workers.append(worker)
-    return workers
+        for index, (model_dir, task) in enumerate(zip(model_dirs, tasks, strict=True))
+    ]
 
 
 def run_workers(text, model_dirs, **options):
     """Returns the output of the first one."""
     outputs = []
     for worker in start_workers(text, model_dirs, **options):
-        outputs.append(worker.communicate(timeout=300)[0])
-        assert worker.returncode == 0, outputs[-1][-3000:]
+        code, output = worker.communicate(timeout=300)
+        assert code == 0, output[-3000:]
+        outputs.append(output)
     return outputs[0]
 
 
@@ -119,9 +114,9 @@ def test_workers_of_two_folders_do_not_resume(text, two_workers, tmp_path):
     folders = [tmp_path / "one", tmp_path / "other"]
     shutil.copytree(two_workers[0], folders[0], ignore=LAST)
     for worker in start_workers(text, folders):
-        output = worker.communicate(timeout=300)[0]
+        code, output = worker.communicate(timeout=300)
         assert "error: this worker begins after step" in output
-        assert worker.returncode == 1
+        assert code == 1
 
 
 @pytest.mark.parametrize("victim", ["chief", "other"])
@@ -131,10 +126,9 @@ def test_a_killed_worker_stops_the_job_and_nothing_is_lost(
     one = tmp_path / "one"
     index = ("chief", "other").index(victim)
     workers = start_workers(text, [one] * 2, victim=index)
-    workers[index].communicate(timeout=300)
-    assert workers[index].returncode == -signal.SIGKILL
-    output = workers[1 - index].communicate(timeout=60)[0]
-    assert workers[1 - index].returncode == 1, output[-3000:]
+    assert workers[index].communicate(timeout=300)[0] == -signal.SIGKILL
+    code, output = workers[1 - index].communicate(timeout=60)
+    assert code == 1, output[-3000:]
     assert "Traceback" not in output
     said = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(said) == 1

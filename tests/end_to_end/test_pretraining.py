@@ -1,7 +1,5 @@
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf import files
-from tests import ROOT
+from tests.forked import Process
 from tests.golden import commands
 
 pytestmark = pytest.mark.slow
@@ -22,10 +20,8 @@ SIZES = """
 """
 
 
-def command(text, model_dir, *flags):
+def flags_of(text, model_dir, *flags):
     return [
-        sys.executable,
-        str(ROOT / "run_pretraining.py"),
         *SIZES.split(),
         f"--corpus={text / 'text.txt'}",
         f"--vocab_file={text / 'vocab.txt'}",
@@ -37,7 +33,7 @@ def command(text, model_dir, *flags):
 
 def run_here(text, model_dir, *flags):
     """Runs pretraining in the test's process, which saves the start-up time."""
-    arguments = command(text, model_dir, *flags)[2:]
+    arguments = flags_of(text, model_dir, *flags)
     return "".join(commands.run("run_pretraining", *arguments))
 
 
@@ -78,27 +74,25 @@ def test_a_run_leaves_everything_it_promises(whole):
 
 def start_and_signal(command, model_dir, number, step):
     """Sends a signal after the checkpoint of ``step``; returns exit code and output."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     deadline, pattern = time.monotonic() + 900, "checkpoints/ckpt-*.index"
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
-        try:
-            while step > max(
-                (int(path.stem.split("-")[1]) for path in model_dir.glob(pattern)),
-                default=-1,
-            ):
-                assert process.poll() is None, "the run ended before it was killed"
-                assert time.monotonic() < deadline, f"no checkpoint of step {step}"
-                time.sleep(0.02)
-            process.send_signal(number)
-            output = process.communicate(timeout=120)[0]
-            return process.returncode, output
-        finally:
-            process.kill()
+    process = Process("electra_tf.__main__:main", arguments=command)
+    try:
+        while step > max(
+            (int(path.stem.split("-")[1]) for path in model_dir.glob(pattern)),
+            default=-1,
+        ):
+            assert process.poll() is None, "the run ended before it was killed"
+            assert time.monotonic() < deadline, f"no checkpoint of step {step}"
+            time.sleep(0.02)
+        process.send_signal(number)
+        return process.communicate(timeout=120)
+    finally:
+        process.send_signal(signal.SIGKILL)
 
 
 def test_killed_and_rerun_equals_uninterrupted_to_the_bit(text, whole, tmp_path):
     """SIGTERM has its own exit code (pitfall 45 of docs/fidelity.md)."""
-    pretrain = command(text, tmp_path)
+    pretrain = ["pretrain", *flags_of(text, tmp_path)]
     code, output = start_and_signal(pretrain, tmp_path, signal.SIGTERM, 5)
     assert code == 75, output
     assert "SIGTERM" in output

@@ -1,5 +1,4 @@
 import json
-import re
 import sys
 
 import matplotlib
@@ -34,18 +33,6 @@ def test_notebooks_can_be_read_without_running(path):
     outputs = [output for cell in code for output in cell["outputs"]]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert all(output["output_type"] != "error" for output in outputs)
-
-
-def test_ci_runs_the_slow_tests():
-    """Each folder that one part ignores is a part of its own."""
-    script = (ROOT / ".ci" / "run").read_text("utf-8").replace("\\\n", "")
-    parts = re.findall(r"^python -m pytest -m slow(.*)$", script, re.MULTILINE)
-    named = {word for part in parts for word in part.split()}
-    left_out = {word.removeprefix("--ignore=") for word in named if "=" in word}
-    assert left_out == {word for word in named if "=" not in word}
-    assert all((ROOT / folder).is_dir() for folder in left_out)
-    # One part covers all other folders.
-    assert any("--ignore" in part or not part.strip() for part in parts)
 
 
 # Text of a notebook -> a replacement that makes it run faster.

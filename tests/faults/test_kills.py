@@ -1,13 +1,11 @@
-import json
 import signal
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
-from tests.end_to_end.test_pretraining import ROOT, SIZES, final_weights
+from tests.end_to_end.test_pretraining import SIZES, final_weights
+from tests.forked import Process
 
 STEPS = 10
 # Place, number of the call, seconds after its start; in the order of the run.
@@ -27,18 +25,8 @@ INSTANTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A function that sends orders to ``kill_server`` and returns its answers."""
-    command = [sys.executable, "-m", "tests.faults.kill_server"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
-
-        def run(flags, **order):
-            print(json.dumps({"flags": flags, **order}), file=process.stdin, flush=True)
-            return json.loads(process.stdout.readline())
-
-        yield run
+def run(flags, **options):
+    return Process("tests.faults.kills:run", flags=flags, **options).communicate(600)
 
 
 def flags_of(text, folder, steps=STEPS):
@@ -54,21 +42,21 @@ def shards(folder):
 
 
 @pytest.mark.slow
-def test_kills_end_as_one_undisturbed_run(text, tmp_path, server):
+def test_kills_end_as_one_undisturbed_run(text, tmp_path):
     whole, folder = tmp_path / "whole", tmp_path / "killed"
-    code, said = server(flags_of(text, whole))
+    code, said = run(flags_of(text, whole))
     assert code == 0, said
     codes = []
     for instant in INSTANTS:
         # If the place does not occur any more, the kill comes at the end of the run.
         end = [("end", 1, 0.0)] if instant[0] != "end" else []
-        code, said = server(flags_of(text, folder), at=[instant, *end])
+        code, said = run(flags_of(text, folder), at=[instant, *end])
         assert "Traceback" not in said, said
         codes.append(code)
     # A run that ends before its instant exits with 0.
     assert {*codes} <= {0, -signal.SIGKILL}
     assert codes.count(-signal.SIGKILL) >= 11, codes
-    code, said = server(flags_of(text, folder))
+    code, said = run(flags_of(text, folder))
     assert code == 0, said
     assert f"trained to its last step, {STEPS}" in said
     np.testing.assert_equal(final_weights(folder, STEPS), final_weights(whole, STEPS))
@@ -83,14 +71,14 @@ def test_kills_end_as_one_undisturbed_run(text, tmp_path, server):
 
 
 @pytest.mark.slow
-def test_no_more_files_can_be_opened(text, tmp_path, server):
+def test_no_more_files_can_be_opened(text, tmp_path):
     flags = flags_of(text, tmp_path, steps=1)
     for spare in (0, 5):
-        code, said = server(flags, files=spare)
+        code, said = run(flags, files=spare)
         assert code != 0, said
         assert "Traceback" not in said, said
         last = said.strip().splitlines()[-1]
         assert last.startswith("error: "), said
         assert "open files" in last
-    code, said = server(flags)
+    code, said = run(flags)
     assert code == 0, said

@@ -1,6 +1,4 @@
 import signal
-import subprocess
-import sys
 import time
 
 import keras
@@ -9,7 +7,7 @@ import pytest
 from electra_tf import cli, files
 from electra_tf.folders.finetuning import FinetuningFolder
 from electra_tf.runs import finetuning
-from tests.examples.common import ROOT
+from tests.forked import Process
 from tests.runs import common as runs
 from tests.runs.common import table
 from tests.runs.test_trainer import Killed, logged
@@ -94,21 +92,17 @@ def test_checkpoints_of_a_finished_run_go(tmp_path):
 
 def killed_once(values, folder, until, number):
     """Sends a signal once `until()` is true; returns the exit code."""
-    flags = (f"--{n}={v}" for n, v in values.items() if n != "export_saved_model")
-    command = [sys.executable, str(ROOT / "run_finetuning.py"), *flags]
-    with subprocess.Popen(
-        [*command, "--noexport_saved_model", f"--output_dir={folder}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as process:
-        deadline = time.monotonic() + 200
-        while not until() and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        process.send_signal(number)
-        output = process.communicate(timeout=120)[0].decode()
+    flags = [f"--{n}={v}" for n, v in values.items() if n != "export_saved_model"]
+    flags += ["--noexport_saved_model", f"--output_dir={folder}"]
+    process = Process("electra_tf.__main__:main", arguments=["finetune", *flags])
+    deadline = time.monotonic() + 200
+    while not until() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(number)
+    code, output = process.communicate(timeout=120)
     assert "Traceback" not in output, output
-    return process.returncode
+    return code
 
 
 @pytest.mark.slow
