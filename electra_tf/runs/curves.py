@@ -107,7 +107,6 @@ def _figure(rows: Rows, baselines: Baselines, source: files.AnyPath) -> Figure:
             axis.axhline(baselines[name], color="0.4", label=label, linestyle="--")
             axis.legend()
         axis.set_title(name.replace("_", " "))
-        axis.locator_params(nbins=4)
         axis.xaxis.set_major_formatter(EngFormatter())
     figure.supxlabel(
         "Step. Lines: means over training windows. Circles: held-out text."
