@@ -330,6 +330,8 @@ class QuestionAnswering(TextModel):
         else:
             at = int(start)
         if at < 0 or not context.startswith(answer, at):
-            where = f"character {at} of its context, counted from 0"
-            raise UserError(f"Row {row}: the answer {answer[:80]!r} is not at {where}.")
+            where = f"at character {at} of its context, counted from 0"
+            if start is None:
+                where = "in its context"
+            raise UserError(f"Row {row}: the answer {answer[:80]!r} is not {where}.")
         return ((answer, at),)

@@ -268,7 +268,7 @@ def test_any_model_encodes_strings_and_pairs(models):
         ("QuestionAnswering", AB, {"text": ["b"]}, "needs answer, but answer is"),
         ("QuestionAnswering", AB, [None], "row 0"),
         ("QuestionAnswering", AB, [""], "build the model with"),
-        ("QuestionAnswering", AB, ["c"], "is not at character -1"),
+        ("QuestionAnswering", AB, ["c"], "is not in its context"),
     ],
 )
 def test_a_mistake_names_its_row(models, name, x, y, message):
