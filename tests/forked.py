@@ -22,7 +22,7 @@ from tests import ROOT
 def _server():
     command = [sys.executable, "-m", "tests.forked"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, **pipes)
+    return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes)
 
 
 def _ask(**order):
@@ -90,6 +90,8 @@ def _serve():
         order = json.loads(line)
         answer = _start(order["start"]) if "start" in order else _poll(order["poll"])
         print(json.dumps(answer), flush=True)
+    # No run outlives the tests.
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

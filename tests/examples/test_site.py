@@ -35,6 +35,11 @@ def test_notebooks_can_be_read_without_running(path):
     assert all(output["output_type"] != "error" for output in outputs)
 
 
+def test_ci_runs_all_tests():
+    lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    assert {"python -m pytest", "python -m pytest -m slow"} <= {*lines}
+
+
 # Text of a notebook -> a replacement that makes it run faster.
 SMALLER = {
     "compare_objectives": {
