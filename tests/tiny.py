@@ -44,6 +44,16 @@ def numpy(tensors):
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
+def decayed(optimizer, variables):
+    """Whether the optimizer, with rate 1 and decay 0.5, shrinks each variable."""
+    for variable in variables:
+        variable.assign(tf.ones_like(variable))
+    optimizer.apply([tf.zeros_like(v) for v in variables], variables)
+    left = [np.unique(variable) for variable in variables]
+    assert all(values.tolist() in ([0.5], [1.0]) for values in left)
+    return [values[0] == 0.5 for values in left]
+
+
 def count(variables):
     return sum(math.prod(variable.shape) for variable in variables)
 

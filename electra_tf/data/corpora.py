@@ -23,7 +23,7 @@ TABLES = (*tables.READERS, ".parquet")
 _NESTED = (".json", ".jsonl", ".parquet")
 _BLOCK = 1 << 16
 _COMPRESSION = 4  # Typical of text.
-_LONG_LINE = 1 << 20  # Characters.
+LONG_LINE = 1 << 20  # Characters.
 
 Document = Sequence[str]  # Stripped, non-empty lines.
 
@@ -367,7 +367,7 @@ def _parts(line: str) -> list[str]:
     """Strips a line; cuts a long one at spaces: tokenizing takes 12 times its bytes."""
     parts, start = [], 0
     while start < len(line):
-        end = start + _LONG_LINE
+        end = start + LONG_LINE
         if end < len(line):
             end = line.rfind(" ", start, end) + 1 or end
         if part := line[start:end].strip():

@@ -21,7 +21,7 @@ from electra_tf.errors import UserError, explained
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-_WRITTEN_AT_ONCE = 4096
+WRITTEN_AT_ONCE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def write_shard(path: files.AnyPath, examples: Iterable[Sequence[int]]) -> Shard
     examples = iter(examples)
     with files.replacing(path) as part:
         with open(part, "wb") as file:
-            while some := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
+            while some := list(itertools.islice(examples, WRITTEN_AT_ONCE)):
                 if not all(map(len, some)):
                     raise UserError(f"{path}: an example has no token ids")
                 if np.concatenate(some).min() < 0:

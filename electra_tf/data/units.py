@@ -39,7 +39,7 @@ SPLITS = ("train", "eval")
 READ, BUILD = "read.npz", "built.json"
 _HASHES = 1 << 64
 # Starting a process takes about as long as building this much text.
-_BYTES_WORTH_A_PROCESS = 4 << 20
+BYTES_WORTH_A_PROCESS = 4 << 20
 _MOST_HELD_OUT = 0.05
 
 
@@ -218,7 +218,7 @@ def run(step: str, job: Job, units: Sequence[Unit], log: cli.Log) -> None:
         _run_beam(step, job, left)
     elif left:
         size = sum(unit.size for unit in left)
-        workers = min(cores(), 1 + size // _BYTES_WORTH_A_PROCESS, len(left))
+        workers = min(cores(), 1 + size // BYTES_WORTH_A_PROCESS, len(left))
         # Only standard error has a progress line that overwrites itself.
         plain = None if log is cli.note else log
         progress = cli.Progress(size, unit="B", scale=True, log=plain)

@@ -15,9 +15,9 @@ import numpy as np
 
 from electra_tf.data.vocabulary import MAX_WORD_LENGTH, Vocabulary
 
-_LINES_AT_ONCE = 1000
-_MAX_ENTRIES = 1 << 19
-_MAX_CHARACTERS = 50  # Longest cached string: Chinese lines have no spaces.
+LINES_AT_ONCE = 1000
+MAX_ENTRIES = 1 << 19
+MAX_CHARACTERS = 50  # Longest cached string: Chinese lines have no spaces.
 # Control characters that BERT deletes and ``str.split`` treats as spaces.
 _NO_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 # Characters that TensorFlow, Python and ``tokenizers`` treat alike. The gaps have
@@ -67,7 +67,7 @@ class WordTable(dict[str, bytes]):
     def encode(self, lines: Iterable[str]) -> Iterator[np.ndarray]:
         """Tokenizes lines lazily; yields the int32 ids of each line."""
         lines = iter(lines)
-        while block := list(itertools.islice(lines, _LINES_AT_ONCE)):
+        while block := list(itertools.islice(lines, LINES_AT_ONCE)):
             rows = self._rows(block)
             if chunks := sorted(self._unfamiliar):
                 self._unfamiliar.clear()
@@ -76,9 +76,9 @@ class WordTable(dict[str, bytes]):
                 self.update(zip(chunks, exact, strict=True))
                 rows = self._rows(block)
                 for chunk in chunks:
-                    if len(chunk) > _MAX_CHARACTERS:
+                    if len(chunk) > MAX_CHARACTERS:
                         del self[chunk]
-            if len(self) > _MAX_ENTRIES:
+            if len(self) > MAX_ENTRIES:
                 self.clear()
             yield from rows
 
@@ -97,7 +97,7 @@ class WordTable(dict[str, bytes]):
         if self._lower_case:
             text = text.lower()
         ids = array.array("i", self._tokenizer.encode(text).ids).tobytes()
-        if len(chunk) <= _MAX_CHARACTERS:
+        if len(chunk) <= MAX_CHARACTERS:
             self[chunk] = ids
         return ids
 

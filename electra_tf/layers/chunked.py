@@ -13,7 +13,7 @@ import tensorflow as tf
 from electra_tf.layers.randomness import known_shape
 
 # Maximum number of logits in memory: 64 MiB of float32, 549 rows of 30,522 words.
-_CHUNK_LOGITS = 1 << 24
+CHUNK_LOGITS = 1 << 24
 
 
 def cross_entropy(
@@ -49,7 +49,7 @@ def log_normalizer(
     # Custom gradients cannot capture variables.
     tensors = map(tf.convert_to_tensor, (rows, table, bias))
     rows, table, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
-    limit = max(1, _CHUNK_LOGITS // table.shape[0])
+    limit = max(1, CHUNK_LOGITS // table.shape[0])
     count = known_shape(rows)[0]
     # A replica may get no row of a last batch, but a loop needs a chunk.
     least = max(1, count) if isinstance(count, int) else tf.maximum(1, count)

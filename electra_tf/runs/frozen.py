@@ -29,7 +29,7 @@ Loss = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 _MOST_STEPS = 500
 # Relative tolerance of L-BFGS; a tenth of it moves POS scores by 0.05 at most.
-_LEAST_GAIN = 1e-5
+LEAST_GAIN = 1e-5
 
 
 def _softmax(logits: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +127,7 @@ def fit(
     if start is not None:
         kernel = np.linalg.solve(apart, start.kernel).reshape(-1)
         point = np.concatenate([np.log(start.shares), kernel, start.bias])
-    options = {"maxiter": _MOST_STEPS, "ftol": _LEAST_GAIN, "gtol": 1e-6, "maxcor": 20}
+    options = {"maxiter": _MOST_STEPS, "ftol": LEAST_GAIN, "gtol": 1e-6, "maxcor": 20}
     result = optimize.minimize(
         value_and_gradient, point, jac=True, method="L-BFGS-B", options=options
     )

@@ -51,7 +51,7 @@ class Trainer(StepCallback):
         self.set_model(compiled)
         # Result of ``start_head``, cached unless the encoder is random.
         self._head: list[np.ndarray] = []
-        self._pretrained = compiled.encoder.get_weights()
+        self.pretrained = compiled.encoder.get_weights()
         # Builds the slots now, so that ``reset`` can restore them.
         with compiled.distribute_strategy.scope():
             compiled.optimizer.build(compiled.trainable_variables)
@@ -61,7 +61,7 @@ class Trainer(StepCallback):
 
     def reset(self, seed: int) -> None:
         model, encoder = self.model, self.model.encoder
-        encoder.set_weights(self._pretrained)
+        encoder.set_weights(self.pretrained)
         if self.random_encoder or encoder.lora_rank:
             fresh = model.fresh(seed).encoder
             for own, new in zip(encoder.weights, fresh.weights, strict=True):

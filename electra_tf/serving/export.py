@@ -257,7 +257,7 @@ def export_litert(
     except Exception as error:  # The error class is private.
         raise _cannot("LiteRT", "--export_litert", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
-    return _checked(
+    return write_checked(
         module, lambda inputs: runner(**inputs), content, path, precision, accept
     )
 
@@ -309,7 +309,7 @@ def export_onnx(
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return dict(zip(names, session.run(names, inputs), strict=True))
 
-    return _checked(module, run, content, path, precision, accept)
+    return write_checked(module, run, content, path, precision, accept)
 
 
 def _quantized(model: Any, head: str) -> bytes:
@@ -359,7 +359,7 @@ def _in_float32(model: TaskModel, precision: str) -> TaskModel:
     return copy
 
 
-def _checked(
+def write_checked(
     module: NumbersModule,
     run: Run,
     content: bytes,

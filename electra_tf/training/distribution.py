@@ -41,7 +41,7 @@ def _tpu() -> tf.distribute.Strategy:
 
 
 @functools.cache
-def _mirrored() -> tf.distribute.Strategy:
+def mirrored() -> tf.distribute.Strategy:
     """Returns one object: TensorFlow does not mix variables of two strategies."""
     # Of this machine; the default is all devices of the TF_CONFIG cluster.
     devices = tf.config.list_logical_devices("GPU")
@@ -59,7 +59,7 @@ def strategy_for(name: str) -> tf.distribute.Strategy:
     if name == "tpu":
         return _tpu()
     if name == "mirrored":
-        return _mirrored()
+        return mirrored()
     return tf.distribute.get_strategy()
 
 

@@ -44,7 +44,7 @@ def test_blank_lines_separate_documents(write):
 def test_a_long_line_is_cut_at_spaces(write, monkeypatch):
     line = "ab  c \u00e9\U0001f600 " * 9 + "\u4e2d" * 40
     path = write("a.txt", f"x\n\ny\n{line}\nz\n{' ' * 50}\nv")
-    monkeypatch.setattr(corpora, "_LONG_LINE", 16)
+    monkeypatch.setattr(corpora, "LONG_LINE", 16)
     first, (y, *parts, z), last = documents(path)
     assert (first, y, z, last) == (["x"], "y", "z", ["v"])
     assert max(map(len, parts)) <= 16

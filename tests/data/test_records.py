@@ -57,7 +57,7 @@ def test_an_empty_or_negative_example_is_refused(tmp_path):
     [(1, 1), (125, 127), (7, 128), (512, 30_521), (125, 2**21), (5000, 2**31 - 1)],
 )
 def test_the_bytes_are_those_of_tensorflow(length, largest, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_WRITTEN_AT_ONCE", 4)
+    monkeypatch.setattr(records, "WRITTEN_AT_ONCE", 4)
     rng = np.random.default_rng(length)
     sizes = (*range(1, length, 397), length, 3, length)
     rows = [rng.integers(0, largest, size, endpoint=True) for size in sizes]

@@ -187,7 +187,7 @@ def test_a_build_that_is_killed_while_it_reads_goes_on(corpus, tmp_path):
 def test_the_number_of_processes_does_not_matter(corpus, near, tmp_path, monkeypatch):
     build(corpus, tmp_path / "other", seed=1, **NEAR)
     assert contents(near) != contents(tmp_path / "other")
-    monkeypatch.setattr(units, "_BYTES_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(units, "BYTES_WORTH_A_PROCESS", 1)
     build(corpus, tmp_path / "two", **NEAR)
     assert contents(near) == contents(tmp_path / "two")
 

@@ -86,16 +86,16 @@ def test_lines_are_kept_apart(monkeypatch):
     lines = [" ".join(rng.choices(some, k=9)) for _ in range(50)]
     lines += ["", "abc " * 500, ""]
     for count in (1, 7, 1000):
-        monkeypatch.setattr(words, "_LINES_AT_ONCE", count)
+        monkeypatch.setattr(words, "LINES_AT_ONCE", count)
         compare(lines, (), True, True)
     assert list(WordTable(vocabulary_of("")).encode([])) == []
 
 
 def test_a_full_table_forgets_and_goes_on(monkeypatch):
     """After each line, the table has at most 16 entries of at most two characters."""
-    monkeypatch.setattr(words, "_LINES_AT_ONCE", 1)
-    monkeypatch.setattr(words, "_MAX_ENTRIES", 16)
-    monkeypatch.setattr(words, "_MAX_CHARACTERS", 2)
+    monkeypatch.setattr(words, "LINES_AT_ONCE", 1)
+    monkeypatch.setattr(words, "MAX_ENTRIES", 16)
+    monkeypatch.setattr(words, "MAX_CHARACTERS", 2)
     rng = random.Random(3)
     lines = [" ".join(rng.choices("abcdefghijklmnop", k=5)) for _ in range(300)]
     lines[100] = " ".join(rng.choices("abcdefghijklmnopqrstuvwxyz.,", k=200))

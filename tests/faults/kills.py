@@ -6,9 +6,10 @@ import signal
 import threading
 import time
 
-from electra_tf import cli, files
+from electra_tf import cli
 from electra_tf.config.pretraining import PretrainConfig
 from electra_tf.data import units
+from electra_tf.pretraining import Electra
 from electra_tf.runs import pretraining
 from electra_tf.training import callbacks
 from electra_tf.training.checkpoints import CheckpointStore
@@ -16,10 +17,10 @@ from electra_tf.training.checkpoints import CheckpointStore
 # Functions in which a run may be killed.
 PLACES = {
     "shard": (units, "write_shard"),
-    "file": (files, "_put"),
+    "file": (os, "replace"),
     "step": (callbacks.StepLogger, "after_step"),
     "save": (CheckpointStore, "save"),
-    "evaluation": (callbacks.EvaluateEvery, "_evaluate"),
+    "evaluation": (Electra, "evaluate"),
     "end": (pretraining, "finish"),
 }
 

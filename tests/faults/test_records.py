@@ -1,5 +1,6 @@
 import shutil
-import struct
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,17 @@ from electra_tf.data.vocabulary import Vocabulary
 from tests.end_to_end import in_process
 
 COUNT, LONGEST = 40, 20
-SIZE = len(records._framed([[2, *range(5, 21), 3]]))
+
+
+def framed(row):
+    """The bytes of one record in a shard."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "row.tfrecord"
+        records.write_shard(path, [row])
+        return path.read_bytes()
+
+
+SIZE = len(framed([2, *range(5, 21), 3]))
 
 
 def rows():
@@ -38,14 +49,15 @@ def flipped(place):
 def foreign_examples(_):
     feature = {"image": tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))}
     example = tf.train.Example(features=tf.train.Features(feature=feature))
-    record = example.SerializeToString()
-    length = struct.pack("<Q", len(record))
-    framed = length + records._masked_crcs([length]).tobytes()
-    return (framed + record + records._masked_crcs([record]).tobytes()) * 3
+    with tempfile.NamedTemporaryFile() as file:
+        with tf.io.TFRecordWriter(file.name) as writer:
+            for _ in range(3):
+                writer.write(example.SerializeToString())
+        return Path(file.name).read_bytes()
 
 
 def other_row(row):
-    return lambda c: c[: 7 * SIZE] + records._framed([row]) + c[8 * SIZE :]
+    return lambda c: c[: 7 * SIZE] + framed(row) + c[8 * SIZE :]
 
 
 # Name -> a change of the file and the expected error.
@@ -123,7 +135,7 @@ def test_a_run_that_met_damage_goes_on_with_the_right_file(text, data, tmp_path)
     path, folder = data / "train-0.tfrecord", tmp_path / "run"
     whole = path.read_bytes()
     # An id beyond the vocabulary, two bytes long, with a valid checksum.
-    wrong = records._framed([[2, 2000, *range(5, 19), 3]])
+    wrong = framed([2, 2000, *range(5, 19), 3])
     path.write_bytes(whole[: 30 * SIZE] + wrong + whole[31 * SIZE :])
     with pytest.raises(ValueError, match=r"train-0\.tfrecord: record 31 is damaged"):
         run(text, data, folder, "--num_train_steps=9")

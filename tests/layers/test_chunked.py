@@ -40,7 +40,7 @@ def expected_results(ids=None):
 )
 def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile):
     """Half of the ids are the most probable ones."""
-    monkeypatch.setattr(chunked, "_CHUNK_LOGITS", chunk_size * VOCAB)
+    monkeypatch.setattr(chunked, "CHUNK_LOGITS", chunk_size * VOCAB)
     rows, table, bias = (t.numpy() for t in values())
     best = (rows @ table.T + bias).argmax(1)
     ids = np.where(np.arange(ROWS) % 2, best, (best + 1) % VOCAB).astype(np.int32)
@@ -64,7 +64,7 @@ def test_results_and_gradients_equal_numpy(monkeypatch, chunk_size, jit_compile)
 
 
 def test_rows_of_unknown_number(monkeypatch):
-    monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 4 * VOCAB)
+    monkeypatch.setattr(chunked, "CHUNK_LOGITS", 4 * VOCAB)
     rows, table, bias = values()
     concrete = tf.function(chunked.log_normalizer).get_concrete_function(
         tf.TensorSpec([None, SIZE]), tf.TensorSpec(table.shape), tf.TensorSpec([VOCAB])
@@ -83,7 +83,7 @@ def functions_of(graph):
 
 
 def test_no_tensor_holds_all_logits(monkeypatch):
-    monkeypatch.setattr(chunked, "_CHUNK_LOGITS", 8 * VOCAB)
+    monkeypatch.setattr(chunked, "CHUNK_LOGITS", 8 * VOCAB)
 
     @tf.function
     def run(*tensors):

@@ -7,6 +7,19 @@ from electra_tf.runs import curves
 from electra_tf.training.sinks import MetricsLog
 
 
+def drawn_figure(monkeypatch, *arguments):
+    """Returns the figure that ``plot_curves`` saves."""
+    figures, savefig = [], Figure.savefig
+
+    def saved(figure, *places, **options):
+        figures.append(figure)
+        savefig(figure, *places, **options)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    curves.plot_curves(*arguments)
+    return figures[0]
+
+
 @pytest.fixture
 def metrics(tmp_path):
     log = MetricsLog(tmp_path / "metrics.jsonl")
@@ -25,10 +38,10 @@ def metrics(tmp_path):
     return log.path
 
 
-def test_panels_show_the_values(metrics):
+def test_panels_show_the_values(metrics, monkeypatch, tmp_path):
     """NaN leaves a gap; baselines are labeled lines."""
     baselines = {"discriminator_auc": 0.5, "loss": 44.98}
-    figure = curves._figure(files.read_json_lines(metrics), baselines, metrics)
+    figure = drawn_figure(monkeypatch, metrics, tmp_path / "curves.png", baselines)
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
     names = "loss, generator accuracy, sampled accuracy, discriminator auc"
     assert list(panels) == [*names.split(", "), "learning rate"]

@@ -11,7 +11,7 @@ from electra_tf.runs import frozen
 @pytest.fixture(autouse=True)
 def to_the_end(monkeypatch):
     """Disables early stopping: scores converge long before logits."""
-    monkeypatch.setattr(frozen, "_LEAST_GAIN", 1e-12)
+    monkeypatch.setattr(frozen, "LEAST_GAIN", 1e-12)
 
 
 def data(count=300, size=6, outputs=4, layers=1, seed=0):

@@ -112,8 +112,8 @@ def test_a_loss_that_is_not_finite_ends_the_seed(
     trainer, monkeypatch, tmp_path, log_steps, step
 ):
     """At the next line of the log or end of an epoch, before its checkpoint."""
-    bad = [np.full_like(w, np.nan) for w in trainer._pretrained]
-    monkeypatch.setattr(trainer, "_pretrained", bad)
+    bad = [np.full_like(w, np.nan) for w in trainer.pretrained]
+    monkeypatch.setattr(trainer, "pretrained", bad)
     home = FinetuningFolder(tmp_path)
     failure = set_up(trainer, log_steps=log_steps).train(0, home)
     assert failure == f"the loss is nan at step {step}"

@@ -82,7 +82,9 @@ def checker(task):
 
 
 def write(module, run, path):
-    return serving._checked(module, run, b"", str(path), "float32", lambda run: None)
+    return serving.write_checked(
+        module, run, b"", str(path), "float32", lambda run: None
+    )
 
 
 def test_nan_in_any_output_is_a_difference():

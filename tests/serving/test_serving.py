@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import types
 from pathlib import Path
 
 import keras
@@ -36,13 +37,17 @@ def export(task, model, folder):
     return task, model, path
 
 
+def signature(path):
+    return tf.saved_model.load(path).signatures["serving_default"]
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """A classifier of texts, which is loaded once for all tests."""
     task = classification()
     model = task.build_model(common.encoder(layers=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predictor, "_loaded", functools.cache(predictor._loaded))
+        patch.setattr(tf.saved_model, "load", functools.cache(tf.saved_model.load))
         yield export(task, model, tmp_path_factory.mktemp("exported"))
 
 
@@ -111,7 +116,7 @@ def test_fresh_process_gives_the_answers_that_are_scored(paired):
 
 def test_signatures_agree_on_hard_strings(exported):
     task, model, path = exported
-    loaded, _ = predictor._loaded(Path(path))
+    loaded = tf.saved_model.load(path)
     rows, expected = python_answers(task, model, HARD)
     served = loaded.signatures["serving_default"](text=tf.constant(HARD))
     np.testing.assert_allclose(served["probabilities"], expected, atol=1e-6)
@@ -136,9 +141,9 @@ def test_another_precision_is_exported(exported, tmp_path):
     )
     found = []
     for each in (path, halves):
-        loaded, serve = predictor._loaded(Path(each))
+        serve = signature(each)
         found.append(serve(text=tf.constant(HARD))["probabilities"].numpy())
-    assert tf.bfloat16 in {variable.dtype for variable in loaded._variables}
+    assert tf.bfloat16 in {variable.dtype for variable in serve.variables}
     # bfloat16 has eight bits.
     assert 0 < np.abs(found[1] - found[0]).max() < 0.05
     # The export does not change the model.
@@ -148,7 +153,7 @@ def test_another_precision_is_exported(exported, tmp_path):
 def test_keras_calls_the_signature(exported):
     _, _, path = exported
     texts = tf.constant(["the movie is", "good"])
-    _, serve = predictor._loaded(Path(path))
+    serve = signature(path)
     answer = keras.layers.TFSMLayer(path, call_endpoint="serving_default")(texts)
     for name, value in serve(text=texts).items():
         np.testing.assert_array_equal(answer[name], value)
@@ -173,9 +178,12 @@ def test_exports_that_cannot_be_written_are_refused(exported, tmp_path):
     assert (tmp_path / "thesis.txt").exists()
 
 
-def test_inputs_of_older_models_have_an_order():
-    for names in (("question", "context"), ("text", "text_pair")):
-        assert predictor._in_order(None, names[::-1]) == names
+@pytest.mark.parametrize("names", [("question", "context"), ("text", "text_pair")])
+def test_inputs_of_older_models_have_an_order(tmp_path, names):
+    specs = {name: tf.TensorSpec([None], tf.string, name) for name in names[::-1]}
+    function = tf.function(lambda **texts: texts).get_concrete_function(**specs)
+    tf.saved_model.save(tf.Module(), str(tmp_path), {"serving_default": function})
+    assert serving.Predictor(tmp_path).text_names == names
 
 
 def test_multilabel_names_the_labels_above_the_threshold():
@@ -216,7 +224,7 @@ def test_rest_requests_of_the_docs_fit_the_signatures(exported, paired):
     for body in bodies:
         (row,) = json.loads(body)["instances"]
         _, _, path = paired if len(row) == 2 else exported
-        _, serve = predictor._loaded(Path(path))
+        serve = signature(path)
         assert set(row) == set(serve.structured_input_signature[1])
         found = serve(**{name: tf.constant([value]) for name, value in row.items()})
         # As rows of a JSON answer: one entry per instance in every output.
@@ -290,7 +298,8 @@ def test_predict_says_what_is_wrong(exported, predict, tmp_path, monkeypatch):
         raise tf.errors.InvalidArgumentError(None, None, "Bad graph\nat node x")
 
     broken.structured_input_signature = ((), {"text": tf.TensorSpec([], tf.string)})
-    monkeypatch.setattr(predictor, "_loaded", lambda path: (None, broken))
+    module = types.SimpleNamespace(signatures={"serving_default": broken})
+    monkeypatch.setattr(tf.saved_model, "load", lambda path: module)
     assert predict("good") == "error: The model failed on a batch of 1 texts: Bad graph"
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import keras
 import pytest
 
-from electra_tf import files
-from electra_tf.runs import curves, pretraining
+from electra_tf.runs import pretraining
 from electra_tf.systems import build
 from electra_tf.training.sinks import Progress, metric_cards
 from tests import tiny
 from tests.end_to_end.conftest import text  # noqa: F401
 from tests.end_to_end.in_process import config_of, rows
 from tests.flag_parsing import SMALL, parse
+from tests.runs.test_curves import drawn_figure
 
 DOC = Path(__file__).parents[2] / "docs" / "extending.md"
 CODE, RUN, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
@@ -73,7 +73,7 @@ def test_a_run_trains_and_reports_it(text, drawn, tmp_path, monkeypatch):  # noq
     model = keras.saving.load_model(tmp_path / "discriminator.keras")
     assert type(model.objective) is drawn
     path = tmp_path / "metrics.jsonl"
-    figure = curves._figure(files.read_json_lines(path), {}, path)
+    figure = drawn_figure(monkeypatch, path, tmp_path / "again.png", {})
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert {"drawn loss", "drawn right", "generator loss"} <= {*titles}
     again = []

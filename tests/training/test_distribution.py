@@ -15,10 +15,10 @@ from tests.strategy import two_cpus
 def test_mirrored_takes_all_devices_of_this_machine(monkeypatch):
     taken = []
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", taken.append)
-    distribution._mirrored.cache_clear()
+    distribution.mirrored.cache_clear()
     distribution.strategy_for("mirrored")
     distribution.strategy_for("mirrored")
-    distribution._mirrored.cache_clear()
+    distribution.mirrored.cache_clear()
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices()
     # One object for all parts of a run.
     assert taken == [tuple(device.name for device in devices)]

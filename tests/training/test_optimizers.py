@@ -143,10 +143,10 @@ def test_errors():
     twice = [(variables[:1], 0.5), (variables[:1], 0.7)]
     with pytest.raises(ValueError, match=r"multipliers 0.5 and 0.7"):
         AdamW(0.1, learning_rate_multipliers=twice)
-    optimizer = AdamW(0.1)
+    optimizer = AdamW(1.0)
     optimizer.weight_decay = 0.5
-    optimizer.build(variables)
-    assert optimizer.get_config()["weight_decay"] == optimizer._decays[0] == 0.5
+    assert tiny.decayed(optimizer, variables) == [*DECAYED]
+    assert optimizer.get_config()["weight_decay"] == 0.5
     with pytest.raises(ValueError, match="compile the model with another AdamW"):
         optimizer.weight_decay = 0.1
 
@@ -193,7 +193,9 @@ def test_nonfinite_gradient_is_named_and_leaves_everything_finite(bad, clip_norm
     assert not np.isfinite(optimizer.gradient_norm.numpy())
     assert int(optimizer.first_nonfinite) == 2
     assert optimizer.nonfinite_variable() == "embeddings"
-    state = values(variables) + values(optimizer._momentums + optimizer._velocities)
+    slots = [v for v in optimizer.variables if v.shape != ()]
+    assert len(slots) == 2 * len(variables)
+    state = values(variables + slots)
     assert all(np.all(np.isfinite(x)) for x in state)
     optimizer.apply([tf.constant(g) for g in steps[2]], variables)
     assert optimizer.nonfinite_variable() is None
@@ -231,7 +233,8 @@ def test_the_sum_over_replicas_is_clipped():
         optimizer.apply([gradient], [variable])
 
     strategy.run(step, [tf.constant([[10.0, 0.0], [0.0, 10.0]])])
-    momentum = np.array(optimizer._momentums[0])
+    (slot,) = (v for v in optimizer.variables if "momentum" in v.path)
+    momentum = np.array(slot)
     # Sum (10, 10): norm 14.14, clipped to (0.707, 0.707).
     np.testing.assert_allclose(momentum, 0.1 * np.array([0.5, 0.5]) ** 0.5, rtol=1e-6)
     np.testing.assert_allclose(optimizer.gradient_norm.numpy(), 200**0.5, rtol=1e-6)
@@ -239,7 +242,7 @@ def test_the_sum_over_replicas_is_clipped():
     strategy.run(step, [tf.constant([[1.0, 0.0], [np.inf, 1.0]])])
     assert optimizer.nonfinite_variable() == "kernel"
     assert np.all(np.isfinite(np.array(variable)))
-    np.testing.assert_allclose(optimizer._momentums[0], 0.9 * momentum, rtol=1e-6)
+    np.testing.assert_allclose(slot, 0.9 * momentum, rtol=1e-6)
 
 
 def test_loss_scaling():
