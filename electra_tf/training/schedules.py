@@ -80,7 +80,7 @@ class WarmupPolynomialDecay(
 
 @keras.saving.register_keras_serializable(package="electra_tf")
 class FitSchedule(Serializable, keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up and linear decay to 0 during one call of ``fit``, constant otherwise.
+    """Warm-up and linear decay to 0 in each ``fit`` of a text model, else constant.
 
     ``start`` begins the schedule of ``WarmupPolynomialDecay`` and ``stop`` ends it.
     ``assign`` sets a constant rate, as ``optimizer.learning_rate = rate`` of ``AdamW``.
