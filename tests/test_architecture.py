@@ -36,7 +36,7 @@ TENSORFLOW = {"tensorflow", "tensorflow_text", "keras", "keras_hub", "keras_nlp"
 GRAPH = grimp.build_graph("electra_tf", include_external_packages=True, cache_dir=None)
 for path in (ROOT / "electra_tf").glob("*/**/__init__.py"):
     for node in ast.parse(path.read_text("utf-8")).body:
-        # The first dictionary: public names and their modules.
+        # A dictionary has public names and their modules.
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             package = ".".join(path.parent.relative_to(ROOT).parts)
             for home in {*ast.literal_eval(node.value).values()}:
