@@ -41,9 +41,8 @@ PRETRAIN = (
     "--train_batch_size=64 --max_seq_length=64 --mixed_precision=bfloat16 "
     f"--vocab_file={MINI / 'vocab.txt'} --save_checkpoint_steps=300"
 )
-# Both have a peak rate of 4e-4.
 SYSTEMS = {
-    "continued": "--init_from=mini",
+    "continued": "--init_from=mini --learning_rate=8e-4",
     "random": f"--flagfile={harness.ROOT}/configs/mini.cfg",
 }
 TUNE = (
