@@ -138,7 +138,12 @@ def pretrained(name, seed, flags, folder):
 
 
 def scores(name, seed, encoder, folder):
-    """Yields a row of results.jsonl for each task."""
+    """Yields a row of results.jsonl for each held-out measure and each task."""
+    row = {"kind": "probe", "system": name, "seed": seed}
+    held_out = files.read_json_lines(encoder / "metrics.jsonl")[-1]
+    for measure, unit in ("generator_loss", 1), ("replaceable_auc", 100):
+        score = unit * held_out[f"eval_{measure}"]
+        yield row | {"probe": measure, "score": score}
     for task, columns in COLUMNS.items():
         made = folder / f"{name}-{seed}-{task}"
         if not (made / "results.json").exists():
@@ -149,8 +154,7 @@ def scores(name, seed, encoder, folder):
         report = json.loads((made / "results.json").read_text())
         split, metric = report["main_split"], report["main_metric"]
         found = [one["scores"][split][metric] for one in report["seeds"]]
-        row = {"kind": "probe", "system": name, "seed": seed, "probe": task}
-        yield row | {"score": float(np.mean(found)), "scores": found}
+        yield row | {"probe": task, "score": float(np.mean(found)), "scores": found}
 
 
 def main():
