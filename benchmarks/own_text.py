@@ -6,16 +6,16 @@
 
 The text is the documentation of the installed packages, which `mini` has not seen. A
 tenth of the modules is for evaluation only. `continued` starts from `mini`, `random`
-from random weights, with equal sizes, vocabulary, steps and data order. Each encoder is
-fine-tuned on two tasks: which of ten packages a paragraph is from, and whether the
-second of two paragraphs follows the first. Finished runs are kept. Other seeds may run
-in a second process once the first has written the text.
+from random weights and with the smaller generator of configs/mini.cfg; discriminator,
+vocabulary, steps and data order are equal. Each encoder is fine-tuned on two tasks:
+which of ten packages a paragraph is from, and whether the second of two paragraphs
+follows the first. Finished runs are kept. Other seeds may run in a second process once
+the first has written the text.
 """
 
 import ast
 import collections
 import hashlib
-import inspect
 import itertools
 import json
 import subprocess
@@ -65,7 +65,7 @@ def docstrings(path):
         for node in ast.walk(tree)
         if isinstance(node, documented)
     )
-    return [installed.prose(inspect.cleandoc(text)) for text in found if text]
+    return [installed.prose(text) for text in found if text]
 
 
 def modules():
