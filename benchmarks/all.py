@@ -43,7 +43,7 @@ def table(name, results):
     if not any("ratio" in row for row in rows):
         return "\n".join(lines + _by_unit(rows))
     lines += [
-        "| what | unit | electra_tf | peer | ratio (range over rounds) | bar |",
+        "| what | unit | electra_tf | peer | ratio (range over rounds) | goal |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:

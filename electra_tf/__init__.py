@@ -1,7 +1,6 @@
 """ELECTRA pretraining, fine-tuning and serving on TensorFlow and Keras 3.
 
-Public names are imported on first use: importing the package does not import
-TensorFlow, so ``--help`` is fast.
+Public names are imported on first use: ``--help`` does not import TensorFlow.
 
 ``load`` loads every saved model. Before ``keras.saving.load_model``, import
 ``electra_tf.api``, which registers all classes with Keras.
@@ -13,8 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Silences all but fatal TensorFlow logs, unless the user has set a level: errors are
-# also raised as exceptions.
+# Silences all but fatal TensorFlow logs, unless a level is set: errors are raised.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __version__ = "0.3.0"

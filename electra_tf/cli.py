@@ -30,8 +30,7 @@ from electra_tf import __version__
 from electra_tf.config import fields, startup
 from electra_tf.errors import UserError, did_you_mean, reason
 
-# Exit codes. STOPPED is EX_TEMPFAIL: schedulers run the job again. INTERRUPTED is the
-# shell's code after Ctrl-C.
+# Exit codes. STOPPED is EX_TEMPFAIL for schedulers, INTERRUPTED that of Ctrl-C.
 OK, ERROR, STOPPED, INTERRUPTED = 0, 1, 75, 130
 
 Log = Callable[[str], None]
@@ -344,8 +343,7 @@ class Progress:
 
     Overwrites one line on a terminal. Elsewhere, writes plain lines at least
     ``seconds`` apart, to ``log`` (default: standard error). The rate is measured from
-    the first ``update``, without compilation. ``done`` units were done before.
-    ``scale`` shortens counts, as in 1.2M.
+    the first ``update``. ``done`` units were done before. ``scale`` shortens counts.
     """
 
     def __init__(

@@ -237,8 +237,7 @@ def training(subject: Subject) -> Iterator[Finding]:
     messages: list[str] = []
     names = {"mask_rate", "final_mask_rate", "sentence_weight"} & subject.flags.keys()
     flags = {name: subject.flags[name] for name in names}
-    # This version may refuse flags of the run. A rule needs several metrics, of which
-    # one may not be finite.
+    # This version may refuse flags of the run, and metrics of a rule may be missing.
     with contextlib.suppress(UserError, KeyError):
         rate = fields.from_flat(flags, PretrainConfig).sampled_rate
         HealthWarnings(rate, messages.append, min_steps=0, windows=1)(done, known)

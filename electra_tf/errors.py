@@ -13,8 +13,7 @@ _GRAPH = ("Graph execution error", "Detected at node", 'File "', "Stack trace", 
 class UserError(ValueError):
     """An error in a setting, a file or an argument, with a message for the user.
 
-    Commands print it in one line and exit with code 1; other exceptions are bugs and
-    keep their traceback.
+    Commands print it in one line and exit with code 1; others keep their traceback.
 
     Examples:
         >>> et.data.Vocabulary(["[PAD]", "[PAD]"])
@@ -40,8 +39,7 @@ def explained(
 ) -> Iterator[None]:
     """Raises errors of the block as a ``UserError`` that begins with ``where``.
 
-    ``kinds`` are their classes: ``Exception`` for libraries that raise many types, of
-    which it shows the ``reason``.
+    ``kinds`` are their classes; ``Exception`` (of libraries) shows the ``reason``.
     """
     try:
         yield

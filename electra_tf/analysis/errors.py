@@ -104,8 +104,7 @@ def read_marked(path: str, log: Log) -> list[Sentence]:
     Tags are kinds of error, ``RIGHT`` if correct. As in the M2 scorer, an annotator
     without edits in a sentence marks no word there. For a missing word, the word after
     the gap is marked, or the last word of the sentence (as in Rei and Yannakoudakis,
-    2016). Skips and logs sentences with an edit beyond their last word. Raises
-    UserError if a line is malformed.
+    2016). Skips and logs sentences with an edit beyond their last word.
     """
     # Words of a sentence; edits (first word, word after the last, kind) by annotator.
     blocks: list[tuple[tuple[str, ...], dict[str, list[tuple[int, int, str]]]]] = []

@@ -87,8 +87,7 @@ class Inspector:
                 "pretraining run or of an imported checkpoint."
             )
         self.home.reject_fine_tuned(
-            "give the pretraining run it started from, or use python -m electra_tf "
-            "predict."
+            "give the pretraining run it started from, or use electra-tf predict."
         )
         self.flags = self.home.flags
         self.tokenizer = self.home.tokenizer(log)

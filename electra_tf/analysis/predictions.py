@@ -30,8 +30,7 @@ def predict(subject: Subject, rows: Sequence[np.ndarray]) -> tuple[str, pd.DataF
     Returns the kind of generator, and the N tokens of all rows in order, with the
     columns ``original`` and ``shown`` (ids before and after the corruption),
     ``is_replaced``, ``is_masked`` (sampled by the generator), ``best`` (the generator's
-    most probable id if masked, else the original), ``logits`` of the discriminator and
-    ``row``.
+    most probable id if masked, else the original), discriminator ``logits``, ``row``.
     """
     inspector, vocabulary = subject.inspector, subject.inspector.vocabulary
     seed, size = subject.config.seed, subject.config.batch_size

@@ -28,8 +28,7 @@ _REPLACED_SHARE = 0.15
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
     """Linear centered kernel alignment of states [N, D] and [N, E], in [0, 1].
 
-    Invariant to rotation and scale (Kornblith et al., 2019). NaN if the variance of
-    either is 0.
+    Invariant to rotation and scale (Kornblith et al., 2019). NaN if a variance is 0.
     """
     first, second = ((x - x.mean(0)).astype(np.float64) for x in (first, second))
     cross = np.square(first.T @ second).sum()
@@ -45,8 +44,7 @@ def probe(
     ``states`` are [L, N, D]; ``targets`` and ``sentences`` are classes and sentence
     indices [N]. Raises UserError if all words have one class.
 
-    Returns accuracies by layer on the other half and the majority baseline, or AUCs
-    and 0.5 for bool ``targets``.
+    Returns accuracies by layer on the other half and the majority baseline (bool: AUC).
     """
     training = halves(sentences, seed)
     fitted, gold = targets[training], targets[~training]

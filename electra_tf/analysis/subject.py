@@ -56,8 +56,7 @@ def word_pieces(
     rows = word_rows(sentences, inspector.tokenizer, longest)
     starts = np.cumsum([0, *map(len, sentences)])[rows.example]
     words = zip(rows.notes["word"], starts, strict=True)
-    # Continuing pieces, marked by -1, belong to the word before them, which may be in
-    # the row before.
+    # Continuing pieces, -1, belong to the word before, maybe of the row before.
     numbers = [np.where(word < 0, -1, word + start)[1:-1] for word, start in words]
     return [*rows.inputs["input_ids"]], np.maximum.accumulate(np.concatenate(numbers))
 

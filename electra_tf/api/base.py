@@ -42,6 +42,7 @@ from electra_tf.tasks.batching import (
 )
 from electra_tf.tasks.heads import TaskModel
 from electra_tf.tasks.recipe import RECIPES, encoder_size, layerwise_multipliers
+from electra_tf.training.callbacks import unscaled
 from electra_tf.training.optimizers import AdamW
 from electra_tf.training.schedules import FitSchedule, WarmupPolynomialDecay
 
@@ -269,11 +270,13 @@ class TextModel(TextInputs, TaskModel):
     def compile_from_config(self, config: dict[str, Any]) -> None:
         config = dict(config)
         is_as_compiled = config.pop("schedule", None)
+        # A ``compile`` without a loss or metrics keeps these, which the file lacks.
+        self.compile_default()
         super().compile_from_config(config)
-        rate = getattr(_unscaled(self.optimizer), "_learning_rate", None)
+        rate = getattr(unscaled(self.optimizer), "_learning_rate", None)
         if not is_as_compiled and isinstance(rate, WarmupPolynomialDecay):
             # Files of version 0.2 have the schedule of one `fit`.
-            self.optimizer.learning_rate = FitSchedule(rate.learning_rate)
+            unscaled(self.optimizer)._learning_rate = FitSchedule(rate.learning_rate)
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
         """Saves the state of dropout, and what tells a new head from a changed one."""
@@ -318,6 +321,8 @@ class TextModel(TextInputs, TaskModel):
     def _assert_compile_called(self, method_name: str | None = None) -> None:
         """Also raises ValueError for a loss or metric of probabilities."""
         super()._assert_compile_called(method_name)
+        # Keras 3.15 calls it on uncompiled models only.
+        self._warn_if_trainable_state_changed()
         getters = {"loss": keras.losses.get, "metric": keras.metrics.get}
         given = [("loss", loss) for loss in keras.tree.flatten(self.loss)]
         for attribute in ("_user_metrics", "_user_weighted_metrics"):
@@ -333,8 +338,7 @@ class TextModel(TextInputs, TaskModel):
             if is_wrong:
                 raise UserError(
                     f"The {role} {name} takes probabilities, but the model returns "
-                    "logits: use from_logits=True, or for metrics with a threshold the "
-                    "threshold 0.0."
+                    "logits: use from_logits=True, or the threshold 0.0."
                 )
 
     def fit(
@@ -413,7 +417,7 @@ class TextModel(TextInputs, TaskModel):
         # Batches of questions without answers are left out, in a number not known yet.
         batches = x if isinstance(x, tf.data.Dataset) else dataset
         per_epoch = steps_per_epoch or int(batches.cardinality())
-        optimizer = _unscaled(self.optimizer)
+        optimizer = unscaled(self.optimizer)
         schedule = getattr(optimizer, "_learning_rate", None)
         schedule = schedule if isinstance(schedule, FitSchedule) else None
         each = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
@@ -480,8 +484,8 @@ class TextModel(TextInputs, TaskModel):
         """Computes the official scores of a table, or the loss and metrics of texts.
 
         ``x`` is the path of a table, or texts or a dataset as in ``fit``. For a table,
-        ``**kwargs`` are column names: ``text`` and ``label``, or ``word_column`` and
-        ``tag_column`` (default: as in the fine-tuning run), and labels, weights,
+        ``**kwargs`` are column names: ``text``, ``label`` and ``label_separator``, or
+        ``word_column`` and ``tag_column`` (default: of the run), and labels, weights,
         ``steps`` or ``callbacks`` raise ValueError.
 
         Returns the scores of a table by name, in percent; otherwise the loss and
@@ -545,7 +549,9 @@ class TextModel(TextInputs, TaskModel):
         no progress. ``predict_on_batch`` returns logits as arrays.
         """
         parts = self, self._task, self.tokenizer, self.max_seq_length
-        predictor = self._traced(lambda: Predictor(export.ServingModule(*parts)))
+        predictor = self._traced(
+            lambda: Predictor(export.ServingModule(*parts)), self.max_seq_length
+        )
         batches = list(sliced(self._columns(x), batch_size))
         verbose = 0 if verbose == "auto" else int(verbose)
         progress = keras.utils.Progbar(len(batches), verbose=verbose)
@@ -588,7 +594,8 @@ class TextModel(TextInputs, TaskModel):
         """Exports a model that runs without this library.
 
         ``format`` is "tf_saved_model", which takes strings, or "litert" or "onnx",
-        which take token ids; see ``serving``. ``verbose`` is ignored.
+        which take token ids. ``verbose`` is ignored. For ``precision`` and the result
+        see ``serving.export_onnx`` and its peers.
         """
         del verbose
         path = str(filepath)
@@ -600,8 +607,7 @@ class TextModel(TextInputs, TaskModel):
         if write is None:
             raise UserError(
                 f"format is {format!r}, precision {precision!r}; allowed are "
-                "tf_saved_model in float32 or bfloat16, and litert and onnx in float32 "
-                "or int8."
+                "tf_saved_model (float32, bfloat16), litert and onnx (float32, int8)."
             )
         return write(self, self._task, path, precision or "float32")
 
@@ -623,11 +629,6 @@ def _has_threshold_of_half(metric: Any) -> bool:
     if hasattr(metric, "num_thresholds"):
         return not getattr(metric, "_from_logits", False)
     return 0.5 in getattr(metric, "thresholds", [getattr(metric, "threshold", None)])
-
-
-def _unscaled(optimizer: Any) -> Any:
-    """Returns the optimizer inside Keras's loss scaling, which float16 adds."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _split(rows: Rows, share: float) -> tuple[Rows, Rows]:

@@ -19,8 +19,7 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
 
     ``texts`` are rows or columns. Rows are a list, array, tensor or Series of strings,
     tuples in the order of ``names``, or dictionaries. Columns are a tuple in the order
-    of ``names``, a dictionary or a DataFrame. With ``words``, a row may be a list of
-    words.
+    of ``names``, a dictionary or a DataFrame. With ``words``, a row may be a list.
     """
     texts = named(texts)
     kinds = str | bytes | (list | tuple | np.ndarray if words else str)

@@ -45,8 +45,7 @@ def load(source: str | os.PathLike) -> TextModel | PretrainedModel | ExportedMod
     or ``QuestionAnswering``; a SavedModel; a folder or hub name that ``electra-tf
     convert`` reads; or "mini", which is shipped.
 
-    Raises ValueError if the model is damaged or its format is unknown, and OSError if
-    it does not exist.
+    Raises ValueError for a damaged model or unknown format, OSError if it is missing.
 
     Examples:
         >>> mini = et.load("mini")

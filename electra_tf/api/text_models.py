@@ -71,7 +71,7 @@ class TextClassifier(TextModel):
         """Builds and compiles a classifier with a new head on a pretrained encoder.
 
         Args:
-            preset: "mini", the folder of a pretraining run or import, or a folder or
+            preset: "mini", the folder of a run or import, or a folder or
                 name that ``electra-tf convert`` reads. A folder of ``save_to_preset``,
                 as the only argument, restores that model.
             labels: class names in the order of the outputs.
@@ -92,8 +92,7 @@ class TextClassifier(TextModel):
 
         The recipe of a preset such as "mini" replaces these defaults and is printed.
 
-        Raises ValueError if an argument is invalid or the encoder is damaged, and
-        OSError if it does not exist.
+        Raises ValueError for invalid arguments or a damaged encoder, else OSError.
         """
         check_choice("kind", kind, cls.kinds)
         if kind == "regression":

@@ -164,8 +164,7 @@ class TextInputs(SentenceEncoder):
             return self._dataset_of(rows, batch_size, shuffle=shuffle)
         if y is not None or sample_weight is not None or batch_size is not None:
             raise UserError(
-                "Batches have labels and weights: leave out y, sample_weight and "
-                "batch_size."
+                "Batches have labels: leave out y, sample_weight and batch_size."
             )
         inputs, *_ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
         if isinstance(inputs, Mapping) and "input_ids" in inputs:

@@ -71,6 +71,12 @@ def systems(config: CompareConfig) -> Systems:
             f"--reference={config.reference} is not one of the systems "
             f"{', '.join(found)}."
         )
+    run = PretrainConfig().run
+    for name, system in found.items():
+        if (system.run.seed, system.run.dry_run) != (run.seed, run.dry_run):
+            raise UserError(
+                f"--system={name}: pass --seed and --dry_run to the comparison itself."
+            )
     first, *others = found
     for other in others:
         mine, theirs = vars(found[first].data), vars(found[other].data)
@@ -224,9 +230,8 @@ def make(config: CompareConfig, log: Log) -> Plan:
     described, tasks = systems(config), probes(config)
     if (config.seed + config.seeds) * config.probe_seeds - 1 > fields.MAX_SEED:
         raise UserError(
-            f"--seed={config.seed} is too large for --seeds={config.seeds} and "
-            f"--probe_seeds={config.probe_seeds}: fine-tuning seeds exceed "
-            f"{fields.MAX_SEED:,}."
+            f"--seed={config.seed} is too large for --seeds and --probe_seeds: "
+            f"fine-tuning seeds exceed {fields.MAX_SEED:,}."
         )
     described = {
         # With the sizes and the recipe of --init_from, as in a run.

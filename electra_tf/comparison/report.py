@@ -58,8 +58,7 @@ class Scores:
         """Systems below the threshold, with their mean AUC or gain in nats.
 
         Rows of older versions may lack both metrics; they have no threshold. Electric
-        has none either: even optimal energies cannot tell text from noise that is as
-        likely.
+        has none either: optimal energies cannot tell text from equally likely noise.
         """
         config, values = self.plan.config, {}
         for name, system in self.plan.systems.items():

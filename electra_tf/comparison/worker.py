@@ -1,7 +1,6 @@
 """Pretrains a system with one seed and probes its encoder, in its own process.
 
-The process exits when stdin closes, since its parent is dead then. The same job resumes
-a stopped run.
+The process exits when stdin closes, since its parent is dead. The same job resumes it.
 """
 
 import functools

@@ -113,7 +113,7 @@ class ScoreConfig(Group):
     by paradigm and by field, with 95 % confidence intervals.
 
     A line of --input is {"id": ..., "hypotheses": [{"text": ..., "score": ...}, ...],
-    "reference": ...}. The first-pass score is a log-probability and defaults to 0; the
+    "reference": ...}. First-pass scores (all or none) are log-probabilities; the
     reference is optional. The score of a hypothesis is the first-pass score plus the
     weight times the model's score. Without --weight, the weight is tuned for the lowest
     word error rate, which is reported on lists held out from tuning.
@@ -241,6 +241,7 @@ class ConvertConfig(Group):
         "Trained positions; fine-tuning warns about longer rows. Default: the "
         "source's, or all.",
         min=1,
+        only_with="format=electra_tf|hugging_face",
     )
     lower_case: bool | None = field("Lower-case text; default: the source's.")
     strip_accents: bool | None = field("Strip accents; default: the source's.")
@@ -287,8 +288,7 @@ class CompareConfig(Group):
 
     Writes table.md, results.jsonl (one line per finished run and probe),
     ladder.json (settings), data/ and runs/ to --output_dir. The same command resumes an
-    interrupted comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped by
-    SIGTERM or SIGINT.
+    interrupted comparison. Exit codes: 0 done, 1 error or failed run, 75 stopped.
     """
 
     pretrain: tuple[str, ...] = list_field(

@@ -41,8 +41,7 @@ def field(
     ``min`` and ``max`` are inclusive limits, ``above`` and ``below`` exclusive ones;
     ``max=math.inf`` allows infinity. ``choices`` maps names to help texts; without
     texts, annotate a ``Literal``. ``flag`` replaces a reserved name ("from"). A
-    ``repeated`` flag may occur several times. A ``resumable`` value may change when a
-    run is resumed.
+    ``repeated`` flag may occur several times. A resume may change ``resumable`` values.
 
     ``only_with`` is a condition on another flag without which this one has no effect:
     "name=a|b", "name!=a|b", "name" for any value except the default, or "!name" for the

@@ -39,7 +39,7 @@ class RunConfig(Group):
     seed: int = field(
         "Seed of weights, data order, masks, samples, dropout.", 0, min=0, max=MAX_SEED
     )
-    init_from: str | None = resumable_field(
+    init_from: str | None = field(
         "Initial weights, without the optimizer: mini, a model_dir of any objective, "
         "one of its checkpoints, or an import of electra-tf convert. Its vocabulary, "
         "casing, sizes and recipe (steps, warm-up, batch size, rate, weight decay, "
@@ -262,7 +262,7 @@ class TrainingConfig(Group):
         False,
         only_with=f"{_NETWORK},training!=two_stage|reinforce|gumbel",
     )
-    generator_init_from: str | None = resumable_field(
+    generator_init_from: str | None = field(
         "Initial weights of the generator: a finished run of ELECTRA or masked LM, or "
         "its generator.keras.",
         only_with=f"{_NETWORK},training!=two_stage",
@@ -391,8 +391,7 @@ class PretrainConfig:
     def generator_encoder(self) -> EncoderConfig:
         """Config of the generator's encoder, by the formulas of the original code.
 
-        The feed-forward ratio and the head size are the discriminator's. Raises
-        UserError if the sizes are invalid.
+        The feed-forward ratio and the head size are the discriminator's.
         """
         encoder, fraction = self.encoder, self.generator.generator_hidden_size
         hidden_size = round(encoder.hidden_size * fraction)

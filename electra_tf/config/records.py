@@ -73,8 +73,7 @@ class RecordsConfig(CorpusFlags):
       python -m electra_tf records --corpus='books/**/*.txt' \
           --noblank_lines_separate --vocab_file=vocab.txt --output_dir=records
 
-    The same command resumes an interrupted build. Only --overwrite replaces finished
-    records.
+    The same command resumes a build. Only --overwrite replaces finished records.
     """
 
     output_dir: str | None = field("Folder to write to.", required=True)

@@ -111,8 +111,7 @@ def build(
             vocabulary.save(path)
         elif Vocabulary.load(path, **vocabulary.names).sha256 != vocabulary.sha256:
             raise UserError(
-                f"{path} differs from the given vocabulary: give another folder, or "
-                "allow overwriting."
+                f"{path} differs from the given vocabulary: move it, or --overwrite."
             )
         unit_bytes = int(config.shard_megabytes * 2**20 * _TEXT_PER_RECORD_BYTE)
         sources = list(corpora.shareable(sources, folder / WORK, unit_bytes // 16, log))
@@ -148,6 +147,12 @@ def build(
             "documents are short. For paragraphs, use --noblank_lines_separate."
         )
     eval_records = sum(shard.records for shard in manifest.eval)
+    share = eval_records / (manifest.num_records + eval_records)
+    if share > max(3 * config.eval_fraction, 0.1):
+        log(
+            f"warning: {share:.0%} of the records are held out, because a large "
+            "document is: separate its parts by blank lines."
+        )
     log(
         f"wrote {manifest.num_records} records of {manifest.num_tokens} tokens in "
         f"{len(manifest.train)} shards, and {eval_records} held out, to {folder}"
@@ -276,8 +281,7 @@ def prepare_vocabulary(
 
     Compares the training settings and the hash of the text (unless the folder has
     finished records) with ``vocab.txt.json``. Trains on a sample of 256 MB if the files
-    are larger. ``config.overwrite`` retrains if the settings differ, but keeps a
-    vocabulary that was not trained here.
+    are larger. ``config.overwrite`` retrains one of other settings trained here.
     """
     folder, size = Path(config.output_dir), config.vocab_size
     path, about = folder / "vocab.txt", folder / "vocab.txt.json"

@@ -44,8 +44,7 @@ def open_corpus(
             installed Python packages. Files are plain UTF-8, or tables if the suffix is
             in ``TABLES``; a last suffix in ``paths.PACKED`` marks a compressed file.
             Folders are searched recursively, also through links, for files with
-            ``SUFFIXES``, or else for ``TABLES``, without hidden files. Folders and
-            patterns leave out ``vocab.txt``.
+            ``SUFFIXES``, else for ``TABLES``, but not hidden files or ``vocab.txt``.
         blank_lines_separate: whether blank lines separate the documents of a file;
             otherwise a file is one document.
         text_column: column of tables. None reads all strings of JSON Lines and

@@ -31,8 +31,7 @@ class ExampleBuilder:
     Args:
         max_seq_length: maximum length, special tokens included; at least 5.
         segmenting: ``"carry"`` keeps all tokens in text order and carries the rest over
-            to the next example. ``"original"`` can reorder lines and discards the rest,
-            like the original code.
+            to the next example. ``"original"`` can reorder lines and discards the rest.
 
     Examples:
         >>> import random
@@ -128,8 +127,7 @@ def split_carry(
     """Splits in text order; the rest stays queued.
 
     Deviation: the original reorders lines and discards the rest, 12 to 36 % of the text
-    at length 128. Leading lines that leave no room for a second segment are cut in the
-    middle of the example.
+    at length 128. Leading lines that leave no room for a second segment are cut.
     """
     # Slices of a single array are views, so the time is linear in the line's length.
     tokens = np.asarray(lines[0]) if len(lines) == 1 else np.concatenate(lines)

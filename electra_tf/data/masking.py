@@ -230,8 +230,7 @@ class Masking:
         candidates = (input_mask > 0) & ~is_special
         tokens = tf.reduce_sum(tf.cast(input_mask, tf.float32), axis=1)
         wanted = tf.cast(tf.round(tokens * self._rate(step)), tf.int32)
-        # Deviation: at most the number of candidates; the original divides 0 by 0 in
-        # rows without candidates.
+        # Deviation: at most the candidates; without any, the original divides 0 by 0.
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
         counts = tf.minimum(tf.maximum(wanted, 1), tf.minimum(available, size))
         noise = row_noise(keys, _POSITIONS, self.max_seq_length)
@@ -248,8 +247,7 @@ class Masking:
             positions, used = select_whole_words(noise, candidates, counts, size, words)
         else:
             # Draws distinct positions, uniformly. Deviation: the original draws with
-            # replacement. Its effective mask rate is 13.8 %, not 15 %, and colliding
-            # draws average token ids.
+            # replacement: its mask rate is 13.8 %, and colliding draws average ids.
             drawn = noise
             if self._select == "rare_tokens":
                 # In proportion to the weights, as the top k of log(weight) plus Gumbel
@@ -259,8 +257,7 @@ class Masking:
             drawn = tf.where(candidates, drawn, drawn.dtype.min)
             positions = tf.math.top_k(drawn, k=size).indices
         # Unused slots point at position 0 ([CLS]) with weight 0 and are not scattered.
-        # Nor are unchanged tokens, so a position drawn twice is masked if either draw
-        # masks it.
+        # Nor are unchanged tokens: a position drawn twice is masked if either masks.
         positions = tf.where(used, positions, 0)
         original = tf.gather(input_ids, positions, batch_dims=1)
         shown = self._shown(original, keys)

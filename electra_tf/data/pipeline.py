@@ -16,8 +16,7 @@ from electra_tf.errors import UserError
 from electra_tf.features import PRETRAINING, check_batch, derive_inputs
 from electra_tf.files import AnyPath
 
-# Deviation: the paper and the original draw new masks in every pass; here a record has
-# ten masks by default.
+# Deviation: the original masks anew in every pass; here a record has ten masks.
 _STATIC_VARIANTS = 10
 _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
@@ -236,8 +235,7 @@ def parse_batch(
     """Parses token ids without padding: [B] string to [B, None] int32, ragged.
 
     In records of the original builder, ``input_mask`` marks the padding. Raises
-    ``tf.errors.InvalidArgumentError`` if a record lacks ``input_ids`` or has an id
-    beyond the vocabulary.
+    ``tf.errors.InvalidArgumentError`` for missing ``input_ids`` or ids out of range.
 
     Examples:
         >>> _ = et.data.write_shard("two.tfrecord", [[2, 7, 8, 3], [2, 9, 3]])

@@ -143,9 +143,14 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
     known = {
         (folder, shard.name): shard
         for folder, manifest in manifests.items()
-        for shard in manifest.train
+        for shard in (*manifest.train, *manifest.eval)
     }
     used = {(os.path.dirname(path) or ".", Path(path).name) for path in train_files}
+    if lost := [x for x in used - known.keys() if x[0] in manifests]:
+        raise UserError(
+            f"{min(lost)[1]} is not in the manifest of {min(lost)[0]}: keep records of "
+            "each build in their own folder, and name all folders in --records."
+        )
     shards = None  # A part of them would give wrong counts.
     if known.keys() >= used:
         shards = tuple(shard for key, shard in known.items() if key in used)

@@ -47,6 +47,8 @@ def _named(rows: Iterable[tuple[int, list[str]]], path: str) -> Rows:
             if doubled := {name for name in header if header.count(name) > 1}:
                 raise UserError(f"{path}: the header names {sorted(doubled)} twice.")
             continue
+        if cells == header:
+            raise UserError(f"{path}, line {line} repeats the header: delete it.")
         if len(cells) != len(header):
             raise UserError(
                 f"{path}, line {line}: {len(cells)} cells, but the header has "

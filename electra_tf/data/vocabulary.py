@@ -191,8 +191,7 @@ def train_vocabulary(
         raise UserError("cannot train a vocabulary: the text has no words")
     if size < len(fixed):
         raise UserError(f"vocabulary size {size} is too small: it needs {len(fixed)}")
-    # WordPieceTrainer has no length limit: on text without spaces it would learn tokens
-    # that the tokenizer cannot load.
+    # WordPieceTrainer has no length limit: text without spaces gives unloadable tokens.
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=_MIN_FREQUENCY,

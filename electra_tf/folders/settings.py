@@ -35,8 +35,7 @@ def check_same(
 
     Ignores versions, the resumable flags of ``config_class`` and the dotted names that
     match patterns in ``may_differ``. ``absent`` has defaults for settings missing in
-    config.json. Removed flags must have their default in config.json. Returns True if
-    config.json exists.
+    config.json. Removed flags must have their default there. Returns True if it exists.
     """
     if not (folder / CONFIG).is_file():
         if has_checkpoint:

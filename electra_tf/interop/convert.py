@@ -16,8 +16,7 @@ from electra_tf.folders.pretraining import CHECKPOINTS, PretrainingFolder, named
 from electra_tf.interop import google_tf1, hugging_face, keras_hub, run_folder
 from electra_tf.interop.networks import Imported, Source
 
-# Modules by format, see ``electra_tf.interop.networks``; the first module that detects
-# a source reads it.
+# Modules by format (see ``networks``); the first module that detects a source reads it.
 FORMATS: dict[str, ModuleType] = {
     module.NAME: module for module in (run_folder, google_tf1, keras_hub, hugging_face)
 }

@@ -2,8 +2,7 @@
 
 The shared embeddings and the discriminator are under ``electra/``, the generator under
 ``generator/``, the heads under ``discriminator_predictions/`` and
-``generator_predictions/``. Models with one encoder for both towers, and masked LM
-alone, lack ``generator/``.
+``generator_predictions/``. Masked LM, and one encoder for both, lack ``generator/``.
 """
 
 import re
@@ -184,4 +183,5 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     # The name only, so that the folder can be moved.
     files.write_text(folder / "checkpoint", f'model_checkpoint_path: "{_PREFIX}"\n')
     model.vocabulary.save(folder / "vocab.txt")
-    return ()
+    is_cased = model.lower_case is False
+    return ("the format has no casing: read it with --nolower_case",) * is_cased

@@ -55,8 +55,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
 
     Encoders with the same embeddings object share it, also after saving and loading a
     model that contains both. The constructor creates all variables. Raises ValueError
-    if the heads do not divide the hidden size, or a sequence is longer than the
-    position table.
+    if the heads do not divide the hidden size, or a sequence is too long.
 
     Args:
         embeddings: a ``TextEmbedding``.
@@ -179,8 +178,7 @@ class TextEncoder(LoraModel, ExportsTokenInputs, BlockOptions, keras.Model):
     ) -> list[tf.Tensor]:
         """Returns the block inputs and the result: ``num_layers + 1`` [B, S, D].
 
-        ``words``, float32 [B, S, E], such as relaxed samples, replace the word
-        embeddings of ``input_ids``.
+        ``words``, float32 [B, S, E], replace the word embeddings of ``input_ids``.
         """
         inputs = encoder_inputs(inputs)
         seeds = [None, None]

@@ -5,8 +5,7 @@ from it. No variable holds random state, so resumed runs repeat the dropout of
 uninterrupted ones. Masks are the same with and without XLA, on every device.
 
 A third word (``at_row``) is the offset of the local rows in the global batch: draws for
-a row do not depend on replicas and micro-batches. It is a tensor, so all replicas run
-the same compiled code.
+a row do not depend on replicas and micro-batches. As a tensor it needs no new trace.
 """
 
 import math
@@ -98,8 +97,7 @@ def keep_mask(seed: tf.Tensor, shape: Shape, rate: float) -> tf.Tensor:
     The dropped fraction is exact to 2**-33.
     """
     first, second, *begin = tf.unstack(tf.bitcast(seed, tf.uint32))
-    # A zero that depends on the seed keeps TensorFlow from folding the indices into a
-    # large constant.
+    # A zero that depends on the seed prevents a large constant of the indices.
     index, stride = tf.bitwise.bitwise_and(first, tf.constant(0, tf.uint32)), 1
     for axis, size in reversed([*enumerate(shape)][1:]):
         steps = tf.cast(tf.range(size), tf.uint32) * tf.cast(stride, tf.uint32)

@@ -15,8 +15,7 @@ class Serializable:
     """Derives the Keras config from the constructor's arguments.
 
     Mix in before the Keras class or use alone. Each argument must be an attribute of
-    the same name; ``**kwargs`` adds the arguments of base classes. Shared objects stay
-    shared in the clone.
+    the same name; ``**kwargs`` adds those of base classes. Shared objects stay shared.
     """
 
     def get_config(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """The Transformer encoder of BERT and ELECTRA: a stack of post-LayerNorm blocks.
 
 Query, key and value share one product. All operations between two products are a single
-function: of ``fused`` in training, of ``plain`` otherwise. Inference can skip padding
-(``packing``).
+function: of ``fused`` in training, else of ``plain``. ``packing`` skips padding.
 
 Letters: B batch, S sequence, R rows (B * S), D hidden size, N heads, H head size,
 F feed-forward size. In every call, ``training`` turns dropout on, which needs

@@ -5,6 +5,7 @@ V vocabulary, D hidden size.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -53,7 +54,7 @@ class Electra(PretrainingModel):
             without dropout or gradient; the original samples with dropout. Losses on
             the sampling distribution need True.
         special_ids: ids of [CLS], [SEP] and [MASK], which are never masked. The
-            "replaceable" metrics exclude them.
+            "replaceable" metrics exclude them; by default they exclude no token.
 
     Examples:
         >>> model = et.Electra(generator, discriminator)
@@ -85,6 +86,7 @@ class Electra(PretrainingModel):
     ):
         super().__init__(**kwargs)
         objective = objective or self.default_objective(name="objective")
+        _check_parts(generator, discriminator, objective)
         self.generator = generator
         self.discriminator = discriminator
         self.objective = objective
@@ -199,3 +201,20 @@ class Electra(PretrainingModel):
             "is_replaceable": corrupted.is_replaceable,
             **self.objective.answer(hidden, corrupted),
         }
+
+
+def _check_parts(generator: Any, discriminator: Any, objective: Any) -> None:
+    """Raises ValueError for other classes, and for unequal vocabularies."""
+    for value, kind in (discriminator, TextEncoder), (objective, Objective):
+        if not isinstance(value, kind):
+            raise UserError(f"Electra got {value!r} instead of a {kind.__name__}.")
+    if isinstance(generator, TextEncoder):
+        raise UserError("The generator is an encoder: pass et.MaskedLM(encoder).")
+    # Those of ``UnigramGenerator``, or of the generator's head.
+    table = getattr(getattr(generator, "head", None), "embeddings", generator)
+    theirs, ours = getattr(table, "vocab_size", 0), discriminator.embeddings.vocab_size
+    if theirs and theirs != ours:
+        raise UserError(
+            f"The generator has {theirs} tokens and the discriminator {ours}: build "
+            "both with one vocabulary."
+        )

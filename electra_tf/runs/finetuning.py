@@ -188,8 +188,7 @@ def prepare(
 class FinetuningRun:
     """A run: its encoder, settings, tokenized data and output folder.
 
-    Reads, checks and tokenizes the inputs, keeps no config, and changes no file before
-    ``begin``.
+    Reads, checks and tokenizes the inputs; changes no file before ``begin``.
 
     Attributes:
         baseline: scores of the majority baseline, by evaluation split.
@@ -373,8 +372,7 @@ class FinetuningRun:
     def train(self) -> list[dict[str, Any]]:
         """Trains and scores the remaining seeds; raises ``Stopped`` after a signal.
 
-        Returns the results. ``scorer`` then has the weights of ``best_seed``, the first
-        seed with the best main score.
+        Returns the results; ``scorer`` has the weights of ``best_seed``.
         """
         folder, data, (split, metric) = self.folder, self.data, self.main
         trainer = self.trainer
@@ -416,9 +414,8 @@ class FinetuningRun:
             folder.finish_seed(results[-1], best())
         if weights(best()).restore_latest() is None:
             raise FileNotFoundError(
-                f"{folder.weights(best())} does not have the weights of seed {best()}, "
-                "which is finished: restore them, or pass --overwrite to start a new "
-                "run."
+                f"{folder.weights(best())} lacks the weights of the finished seed "
+                f"{best()}: restore them, or start a new run with --overwrite."
             )
         data.tune(self.scorer)
         self.best_seed = best()

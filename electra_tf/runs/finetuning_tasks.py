@@ -11,6 +11,7 @@ import numpy as np
 
 from electra_tf.cli import Log
 from electra_tf.config.finetuning import FinetuneConfig
+from electra_tf.data.paths import identity
 from electra_tf.data.tokenizer import WordPiece
 from electra_tf.errors import UserError, did_you_mean
 from electra_tf.tasks import glue
@@ -57,7 +58,7 @@ def task(config: FinetuneConfig, log: Log) -> Task:
             f"--data_dir and {', '.join(f'--{flag}' for flag in given_files)} exclude "
             "each other: name the folder, or all files."
         )
-    if data.train and data.eval == data.train:
+    if data.train and data.eval and identity(data.eval) == identity(data.train):
         log("warning: --eval is --train: its scores are not those of held-out data")
     made = row.make(config, log)
     is_text = isinstance(made, TextTask)
@@ -143,10 +144,7 @@ def _split_files(
         return _given_files(config, "dev")
     if data.data_dir:
         return find(data.data_dir)
-    raise UserError(
-        f"--task={config.run.task} needs --data_dir, {needs}, or --train (and --eval, "
-        "--test)."
-    )
+    raise UserError(f"--task={config.run.task} needs --data_dir, {needs}, or --train.")
 
 
 def _tagging(
@@ -290,7 +288,7 @@ class TaskData:
         }
         if self.tuning:
             self._tuning_rows = self.task.featurize(self.tuning, *arguments)
-        self.keys = {"train": _digest(augmented, self.train_rows)}
+        self.keys = {"train": _digest([*augmented, *self.tuning], self.train_rows)}
         for split, rows in self.rows.items():
             self.keys[split] = _digest(self.examples[split], rows)
         if not len(self.train_rows):
@@ -301,6 +299,17 @@ class TaskData:
         for split, each in {"training": self.train, **self.examples}.items():
             if empty := sum(map(_is_empty, each)):
                 log(f"warning: {empty} of {len(each)} {split} examples have no text")
+        if isinstance(task, MultiLabel) and all(len(e.label) < 2 for e in self.train):
+            log("warning: no example has two labels: check --label_separator")
+        if isinstance(task, QuestionAnswering):
+            targets = self.train_rows.targets
+            lengths = targets["end_logits"] - targets["start_logits"] + 1
+            if any(long := lengths > task.max_answer_length):
+                count = len(np.unique(self.train_rows.example[long]))
+                log(
+                    f"warning: {count} training answers have more tokens than any "
+                    f"prediction, --max_answer_length={task.max_answer_length}"
+                )
         vocabulary, lengths = tokenizer.vocabulary, self.train_rows.lengths
         ids = self.train_rows.inputs["input_ids"].values
         unknown = np.mean(ids == vocabulary.unk_id)

@@ -37,9 +37,8 @@ def summary(
         tokens = sum(shard.tokens for shard in shards)
         passes = run.num_train_steps * run.train_batch_size / per_pass
         text += (
-            f"\n{per_pass:,} training records of {tokens:,} tokens; "
-            f"{run.num_train_steps:,} steps of {run.train_batch_size} are "
-            f"{passes:.1f} passes"
+            f"\n{per_pass:,} training records of {tokens:,} tokens; {passes:.1f} "
+            f"passes in {run.num_train_steps:,} steps of {run.train_batch_size}"
         )
         if passes > MOST_PASSES:
             steps = max(1, MOST_PASSES * per_pass // run.train_batch_size)

@@ -83,8 +83,7 @@ def token_scores(
                 f"{most}."
             )
         rows.append((vocabulary.cls_id, *ids, vocabulary.sep_id))
-    # Each row once: in different batches its scores differ by rounding, which would
-    # break ties.
+    # Each row once: rounding in different batches would break ties.
     unique = list(dict.fromkeys(rows))
     scores = row_scores(
         method, model, vocabulary, unique, batch_size=batch_size, log=log

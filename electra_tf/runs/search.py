@@ -2,7 +2,6 @@
 
 Optuna proposes the values (tree-structured Parzen estimator, Bergstra et al., 2011). A
 proposal depends on seed, number and earlier trials, so a resumed search repeats it.
-Needs Optuna, which is slow to import.
 """
 
 import dataclasses

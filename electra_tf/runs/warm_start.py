@@ -208,9 +208,13 @@ def initialize(
     """Initializes the weights of a fresh run."""
     init_from, source = config.run.init_from, config.training.generator_init_from
     if init_from:
+        if not _home(init_from).flags:
+            log(f"warning: no config.json of {init_from}: heads, vocabulary unchecked")
         _check_generator(config, model, load(init_from, model, log))
-    if config.generator_kind == "unigram":
-        model.generator.set_counts(data.token_counts)
+    if config.generator_kind in ("unigram", "uniform"):
+        is_uniform = config.generator_kind == "uniform"
+        counts = np.zeros(len(data.vocabulary)) if is_uniform else data.token_counts
+        model.generator.set_counts(counts)
     if source:
         _load_generator(source, model.generator, data.vocabulary)
         log(f"generator from {source}")
@@ -253,9 +257,8 @@ def _load_generator(
     theirs = PretrainingFolder(file.parent).vocabulary()
     if theirs and theirs.sha256 != vocabulary.sha256:
         raise UserError(
-            f"--generator_init_from={source}: the generator has another vocabulary: "
-            f"pass --vocab_file={file.parent / layout.VOCABULARY} and rebuild the "
-            "records."
+            f"--generator_init_from={source} has another vocabulary: rebuild the "
+            f"records with --vocab_file={file.parent / layout.VOCABULARY}."
         )
     loaded = models.load(file, keras.Model)
     if misfit := _misfit(generator, loaded):

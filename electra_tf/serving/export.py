@@ -47,8 +47,7 @@ class ServingModule(tf.Module):
     * ``serving_default``: ``text`` (and ``text_pair`` for pair tasks), string [B].
     * ``ids``: input_ids, input_mask, segment_ids, int32 [B, S].
 
-    The function ``text_order`` of a SavedModel returns the input names in the order of
-    the task.
+    ``text_order`` of a SavedModel returns the input names in the task's order.
 
     ``tokenizer`` and ``max_seq_length`` must be the same as in training.
 
@@ -315,8 +314,7 @@ def export_onnx(
 def _quantized(model: Any, head: str) -> bytes:
     """Quantizes an ``onnx.ModelProto`` except for the head's products.
 
-    onnxruntime uses one scale for all activations of a product, so an int8 head lowers
-    scores by more than a point.
+    onnxruntime has one scale per product: an int8 head costs more than a point.
     """
     from onnxruntime.quantization import quantize_dynamic
 

@@ -12,7 +12,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
 from electra_tf.errors import UserError
-from electra_tf.tasks.tables import read_table, require_columns
+from electra_tf.tasks.tables import Table, read_table, require_columns
 
 _KINDS = (".csv", ".tsv", ".jsonl")
 
@@ -27,7 +27,7 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         raise UserError(f"--output={target} must end in {', '.join(_KINDS)}.")
     files.check_new(target, overwrite=config.overwrite)
     table, names = read_table(config.input), predictor.text_names
-    columns = config.text or names
+    columns = config.text or _trained_columns(config.model, table, names)
     if len(columns) != len(names):
         raise UserError(
             f"--text={','.join(columns)} names {len(columns)} columns, but the model "
@@ -39,6 +39,8 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         {name: row.get(column) for name, column in zip(names, columns, strict=True)}
         for row in rows
     ]
+    if empty := sum(not all(str(x or "").strip() for x in t.values()) for t in texts):
+        cli.note(f"warning: {empty} of {len(texts)} rows have no text")
     progress = cli.Progress(len(texts), unit="text")
     answers: list[dict[str, Any]] = []
     for start in range(0, len(texts), config.batch_size):
@@ -61,6 +63,15 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         files.write_text(target, text)
     else:
         sys.stdout.write(cli.visible(text))
+
+
+def _trained_columns(model: str, table: Table, names: Sequence[str]) -> Sequence[str]:
+    """Returns the text columns of the run's training table if the table has them."""
+    shape = {"config": (None, {"text": (None, tuple[str, ...])})}
+    flags = files.read_json(Path(model) / "config.json", {}, shape=shape)
+    columns = (flags.get("config") or {}).get("text") or names
+    fits = len(columns) == len(names) and set(columns) <= set(table.columns)
+    return columns if fits else names
 
 
 def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:

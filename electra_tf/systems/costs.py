@@ -9,8 +9,7 @@ Two rules count FLOPs:
   free, and the backward pass costs twice the forward pass.
 
 Heads count at their positions; recomputed logits count once. Sampling, unigram and
-uniform generators, the sums of ``gdes`` tables, the sentence-level unit and the weight
-update are cheap and not counted.
+uniform generators, sums of ``gdes`` tables, sentence-level unit, update do not count.
 """
 
 import os

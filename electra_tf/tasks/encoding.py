@@ -76,8 +76,7 @@ def encode(
 ) -> Columns:
     """Encodes one or two string tensors [B]; pairs have one row.
 
-    Returns input_ids, segment_ids and example. Raises ValueError if the length is too
-    short.
+    Returns input_ids, segment_ids and example. Raises ValueError for short lengths.
     """
     least = 1 + 2 * len(texts)
     if max_seq_length < least:

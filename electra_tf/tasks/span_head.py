@@ -82,8 +82,7 @@ class SpanHead(Serializable, keras.layers.Layer):
     ) -> Tensors:
         """Takes hidden [B, S, D], input_mask and segment_ids, int32 [B, S].
 
-        Training adds start_positions, int32 [B]. ``training`` and ``seed`` are ignored,
-        since the head has no dropout.
+        Training adds start_positions, int32 [B]. ``training`` and ``seed`` are unused.
 
         Returns float32 start_logits and end_logits [B, S] if start_positions is given.
         Otherwise returns start_index [B, K] and end_index [B, K, K], int32, best first,

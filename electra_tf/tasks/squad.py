@@ -28,8 +28,7 @@ _LABELED = {"answers": [_ANSWER], "is_impossible": bool | int | None}
 class Question:
     """A question and its paragraph (context).
 
-    ``answers`` are the (text, first character) of the labels, empty for unanswerable
-    questions, and None if unknown.
+    ``answers`` are (text, first character), empty if unanswerable, None if unknown.
 
     Examples:
         >>> question = et.tasks.Question("1", "Who?", "Ada wrote it.", (("Ada", 0),))
@@ -63,8 +62,7 @@ class SquadSource:
     """Reads the splits of a question answering task, one file each.
 
     ``unanswerable`` allows questions without answers (SQuAD 2.0). Answers of
-    ``unlabeled`` splits are not read. Training questions with an answer that is not at
-    its offset are dropped and logged.
+    ``unlabeled`` splits are not read. Training drops and logs answers at wrong offsets.
 
     Examples:
         >>> files = {"train": "train-v1.1.json", "dev": "dev-v1.1.json"}

@@ -186,7 +186,10 @@ class TableSource:
     def _labels(self, row: dict, where: str) -> tuple[str, ...]:
         if len(self.label) > 1:
             return tuple(n for n in self.label if self._flag(row.get(n), n, where))
-        parts = row.get(self.label[0])
+        # JSON Lines rows may lack columns.
+        if self.label[0] not in row:
+            raise UserError(f"{where}: no {self.label[0]}; without labels, write [].")
+        parts = row[self.label[0]]
         if not isinstance(parts, list):
             text = "" if parts is None else self._name(parts, where)
             # Such as ['a'] or [1, 2], which pandas writes into CSV files.
@@ -218,7 +221,7 @@ class TableSource:
 class HeldOut:
     """Holds out a random 1/``period`` of the training examples as the split ``name``.
 
-    Examples with the same ``context`` stay together. ``source`` reads other splits.
+    Equal texts, and questions on one context, stay together. ``source`` reads others.
     """
 
     source: Callable[[str], list[Example]]
@@ -231,7 +234,9 @@ class HeldOut:
         examples = self.whole
         groups: dict[Any, list[int]] = {}
         for index, example in enumerate(examples):
-            groups.setdefault(getattr(example, "context", index), []).append(index)
+            texts = getattr(example, "texts", None) or getattr(example, "words", index)
+            key = str(getattr(example, "context", texts))
+            groups.setdefault(key, []).append(index)
         total = len(examples)
         if total < 2 * self.period or len(groups) < 2:
             raise UserError(f"{total} training examples are too few: set --eval.")

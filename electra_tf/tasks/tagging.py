@@ -313,8 +313,7 @@ def word_columns(
 ) -> Columns:
     """Fills rows with the word pieces of words, string [B, W]: [CLS] pieces [SEP].
 
-    The column ``word`` is the index of the word in its sentence at first word pieces,
-    else -1, int32.
+    ``word``, int32, is the index of the word at its first piece, else -1.
     """
     if max_seq_length < 3:
         raise UserError(f"max_seq_length is {max_seq_length}; set at least 3.")

@@ -194,8 +194,7 @@ class LabeledTask(TextTask):
 class Classification(LabeledTask):
     """Single-label classification.
 
-    A prediction is a vector of class probabilities, float32 [C]. ``score_names`` are
-    keys of ``SCORES``.
+    Predictions are class probabilities, float32 [C].
 
     Examples:
         >>> task.kind, task.main_metric, task.num_outputs

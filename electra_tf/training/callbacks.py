@@ -44,8 +44,7 @@ def named_callbacks(
 ) -> list[Callable[[], keras.callbacks.Callback]]:
     """Returns factories of the Keras callbacks "module:Class" or "module:function".
 
-    The current folder is on the import path. Checks the names before a run replaces
-    files.
+    The current folder is on the import path. A run calls it before replacing files.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -101,8 +100,7 @@ class StepCallback(keras.callbacks.Callback):
 class GracefulStop(contextlib.ExitStack):
     """Turns the first SIGTERM or SIGINT into a stop request.
 
-    A second signal goes to the previous handlers, which the end of the block restores.
-    Does nothing outside the main thread.
+    A second signal goes to the previous handlers. Does nothing outside the main thread.
     """
 
     requested: str | None = None
@@ -129,8 +127,7 @@ class StepLogger(StepCallback):
     given, ``tokens_per_second`` of training only. A run from step 0 also logs its first
     step, the losses of the untrained model.
 
-    Calls ``tick(step)`` of a sink after each step and ``finish()`` at the end of
-    ``fit``, if defined.
+    Calls a sink's ``tick(step)`` after each step, ``finish()`` after ``fit``, if any.
     """
 
     def __init__(
@@ -180,7 +177,7 @@ class StepLogger(StepCallback):
 
     def _report(self, step: int, values: dict[str, float]) -> None:
         optimizer = self.model.optimizer
-        norm = getattr(_inner(optimizer), "gradient_norm", None)
+        norm = getattr(unscaled(optimizer), "gradient_norm", None)
         more = {"learning_rate": optimizer.learning_rate, "gradient_norm": norm}
         values |= _numbers({name: v for name, v in more.items() if v is not None})
         if self._steps:
@@ -326,15 +323,15 @@ class NonFiniteGuard(StepCallback):
 
 def first_nonfinite(model: keras.Model, logs: Logs) -> str | None:
     """Returns the names of a log and a gradient that are not finite, or None."""
-    path = getattr(_inner(model.optimizer), "nonfinite_variable", lambda: None)()
+    path = getattr(unscaled(model.optimizer), "nonfinite_variable", lambda: None)()
     bad = [name for name, value in _numbers(logs).items() if not math.isfinite(value)]
     names = [f"the log {name!r}" for name in bad[:1]]
     names += [f"the gradient of {path}"] if path else []
     return " and ".join(names) or None
 
 
-def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    # Keras's loss scaling wraps the optimizer.
+def unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Returns the optimizer inside Keras's loss scaling, which float16 adds."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 

@@ -67,8 +67,7 @@ class CheckpointStore:
 
     def save(self, step: int) -> None:
         """Saves the checkpoint of ``step``; deletes old ones beyond ``keep``."""
-        # Saving is a collective operation, so every worker takes part, but two writers
-        # would replace each other's files.
+        # Every worker takes part in saving, but two writers would replace files.
         place = self.directory if self._writes_here else None
         # ``write`` does not create this counter, but ``restore`` expects it.
         self._checkpoint.save_counter.assign_add(1)

@@ -127,7 +127,12 @@ class AdamW(keras.optimizers.Optimizer):
 
     @keras.optimizers.Optimizer.learning_rate.setter
     def learning_rate(self, learning_rate: float | Schedule | Callable) -> None:
-        """Sets a schedule, or a number; a ``FitSchedule`` takes it as constant rate."""
+        """Sets a number, constant for a ``FitSchedule``, or a schedule until built."""
+        if callable(learning_rate) and getattr(self, "built", False):
+            raise UserError(
+                "A schedule is fixed once the optimizer is built: compile the model "
+                "with another AdamW, or set a number."
+            )
         if isinstance(self._learning_rate, FitSchedule) and not callable(learning_rate):
             self._learning_rate.assign(learning_rate)
         else:
@@ -245,10 +250,8 @@ class AdamW(keras.optimizers.Optimizer):
     ) -> None:
         index = self._get_variable_index(variable)
         beta1_power, beta2_power, beta1, beta2, epsilon = scalars
-        # The kernel's step does not depend on the weight, so decaying first equals the
-        # original up to rounding.
-        # Deviation: the kernel computes 1 - beta_2 in float32, a relative error of the
-        # update of 6e-6 at 0.999.
+        # The step does not use the weight: decaying first is equal up to rounding.
+        # Deviation: 1 - beta_2 in float32, a relative error of 6e-6 at 0.999.
         if self._decays[index]:
             variable.assign_sub(variable * decay)
         tf.raw_ops.ResourceApplyAdam(
@@ -265,8 +268,7 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict:
-        # Not ``Serializable``: the attribute learning_rate is the current value, and
-        # the patterns have another name.
+        # Not ``Serializable``: learning_rate is the current value here.
         base = super().get_config()
         own = ("beta_1", "beta_2", "epsilon", "bias_correction", "clip_norm")
         return {

@@ -109,8 +109,7 @@ class Progress(cli.Progress):
 class MetricsLog:
     """Appends metrics as JSON lines with ``step`` and ``time`` (seconds since 1970).
 
-    Opening the file drops a truncated line, and the steps after ``first_step``, because
-    a resumed run repeats them.
+    Opening the file drops a truncated line, and steps that a resumed run repeats.
     """
 
     def __init__(self, path: str | os.PathLike, *, first_step: int = 0):

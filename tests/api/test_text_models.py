@@ -139,6 +139,37 @@ def test_a_rate_of_the_user_wins(preset):
 
 
 @pytest.mark.slow
+def test_compile_has_defaults_and_fixes_what_trains(preset, tmp_path):
+    model = make("TextClassifier", preset)
+    model.compile("sgd", run_eagerly=True)
+    model.fit(WORDS, LABELS, verbose=0)
+    expected = model.evaluate(WORDS, LABELS, verbose=0, return_dict=True)
+    assert {*expected} == {"loss", "accuracy"}
+    model.save(tmp_path / "model.keras")
+    loaded = et.load(tmp_path / "model.keras")
+    loaded.run_eagerly = True
+    found = loaded.evaluate(WORDS, LABELS, verbose=0, return_dict=True)
+    assert found == pytest.approx(expected)
+    model.encoder.trainable = False
+    with pytest.warns(UserWarning, match="trainable"):
+        model.fit(WORDS, LABELS, verbose=0)
+    model.compile_default()
+    model.run_eagerly = True
+    model.fit(WORDS, LABELS, verbose=0)
+    with pytest.raises(ValueError, match="schedule is fixed"):
+        model.optimizer.learning_rate = et.training.FitSchedule(0.1)
+
+
+@pytest.mark.slow
+def test_the_length_of_predictions_may_change(preset):
+    texts = ["the movie is good , but the book was very bad and awful"]
+    model, other = (make("TextClassifier", preset, seed=1) for _ in range(2))
+    model.predict(texts)
+    model.max_seq_length = other.max_seq_length = 8
+    assert model.predict(texts) == other.predict(texts)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "is_global"), [("QuestionAnswering", False), ("TextClassifier", True)]
 )

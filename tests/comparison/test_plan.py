@@ -109,6 +109,8 @@ def test_data_root_quotes_and_flagfiles(tmp_path):
             {"system": ("electra:", "b: --vocab_size=9 --corpus=x")},
             "electra and b differ in --corpus, --vocab_size",
         ),
+        ({"system": ("electra: --seed=3",)}, "to the comparison itself"),
+        ({"pretrain": (SIZES, "--dry_run")}, "pass --seed and --dry_run to"),
         ({"budget": "gpt:20"}, "must be SYSTEM:STEPS, the system one of electra, mlm"),
         ({"budget": "electra:\u00b2"}, "must be SYSTEM:STEPS"),
         (

@@ -187,7 +187,8 @@ def test_large_generators_are_questioned():
 def test_only_paths_and_logging_may_change_on_resume():
     allowed = fields.resumable_fields(PretrainConfig)
     assert {"model_dir", "log_steps", "records"} <= allowed
-    assert not {"learning_rate", "seed", "num_train_steps", "hidden_size"} & allowed
+    changed = {"learning_rate", "seed", "num_train_steps", "hidden_size", "init_from"}
+    assert not changed & allowed
 
 
 def test_flags_do_not_grow():

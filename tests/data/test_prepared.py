@@ -50,7 +50,8 @@ def test_shards_are_those_that_are_read(corpus, tmp_path):
     some = given(tmp_path / "a" / "train-0000[1-2]-*")
     assert some.shards == whole.train[1:3]
     (tmp_path / "a" / "train-other.tfrecord").touch()
-    assert given(tmp_path / "a").shards is None
+    with pytest.raises(ValueError, match=r"train-other\.tfrecord is not in"):
+        given(tmp_path / "a")
 
 
 def test_different_vocabularies_are_refused(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from electra_tf.data import pools, units
 from electra_tf.data.corpora import open_corpus
+from electra_tf.data.selection import text_hash
 from tests.data.common import WORDS, build, examples, text
 
 
@@ -34,6 +35,20 @@ def test_a_document_that_is_nearly_all_is_not_held_out(seed, fraction, tmp_path)
     assert sum(shard.tokens for shard in manifest.eval) < small
     assert manifest.eval
     assert manifest.num_tokens > 900 * 20
+
+
+def test_a_large_held_out_document_is_reported(tmp_path):
+    """The hash of its text puts the last document, most of the corpus, below 1 %."""
+    small, bound = [text(1, seed=seed, lines=3) for seed in range(200)], 0.01 * 2**64
+    hashes = (
+        (document, text_hash(document.splitlines()))
+        for document in (text(1, seed=seed, lines=900) for seed in range(1000))
+    )
+    large = next(document for document, value in hashes if value < bound)
+    (tmp_path / "corpus.txt").write_text("\n\n".join([*small, large]))
+    told = []
+    build(tmp_path / "corpus.txt", tmp_path / "r", eval_fraction=0.01, log=told.append)
+    assert any("of the records are held out" in line for line in told)
 
 
 def test_nothing_is_held_out_of_few_large_documents_and_that_is_said(tmp_path):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -69,7 +70,9 @@ def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path)
     imported = read(tmp_path, num_heads=4)
     out = tmp_path / "out"
     out.mkdir()
-    google_tf1.write(out, imported)
+    assert google_tf1.write(out, imported) == ()
+    cased = dataclasses.replace(imported, lower_case=False)
+    assert "--nolower_case" in google_tf1.write(out, cased)[0]
     reader = tf.train.load_checkpoint(str(out))
     names = reader.get_variable_to_shape_map()
     np.testing.assert_equal(

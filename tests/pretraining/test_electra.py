@@ -83,6 +83,20 @@ def test_metrics_of_one_name_are_refused():
         electra(question=question)
 
 
+def test_parts_that_do_not_fit_are_refused():
+    model = electra()
+    good = {"generator": model.generator, "discriminator": model.discriminator}
+    unigram = et.pretraining.UnigramGenerator(tiny.VOCAB + 1)
+    for part, message in (
+        ({"generator": model.discriminator}, r"pass et\.MaskedLM"),
+        ({"generator": unigram}, f"has {tiny.VOCAB + 1} tokens and the discriminator"),
+        ({"discriminator": model.detector()}, "instead of a TextEncoder"),
+        ({"objective": et.ReplacedTokenDetection}, "instead of a Objective"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            et.Electra(**{**good, **part})
+
+
 def numpy_batches(steps):
     return [tiny.numpy(batch) for batch in tiny.dataset(steps)]
 

@@ -30,7 +30,8 @@ def values(pretrained, tmp_path_factory):
 def test_the_tuned_threshold_is_kept_and_served(values, tmp_path):
     report, said = run(tmp_path / "run", **values)
     said = "\n".join(said)
-    assert "12 training examples are held out for the threshold" in said
+    # A tenth of 120, with the copies of its texts.
+    assert "13 training examples are held out for the threshold" in said
     assert "fill --max_seq_length=10" in said
     about = FinetuningFolder(tmp_path / "run").about()
     assert about["max_seq_length"] == 10

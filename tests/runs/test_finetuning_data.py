@@ -68,6 +68,48 @@ def test_the_hash_of_the_data_holds_all_that_rows_depend_on(tmp_path):
     assert all(len({*column}) == 5 for column in zip(*keys, strict=True))
 
 
+def test_the_hash_of_the_data_holds_the_rows_of_the_threshold(tmp_path):
+    """Those rows are not trained, but choose the threshold of a resumed run."""
+    texts = [f"good {number}" for number in range(120)]
+    evaluation = write(tmp_path / "eval.csv", "text,label", "good,a")
+    trained, keys = set(texts), []
+    for _ in range(2):
+        lines = [f"{text},{'a' if text in trained else 'a|b'}" for text in texts]
+        train = write(tmp_path / "train.csv", "text,label", *lines)
+        data, said = read(task="multilabel", train=train, eval=evaluation)
+        trained = {example.texts[0] for example in data.train}
+        keys.append(data.keys["train"])
+    assert len(trained) == 108
+    assert keys[0] != keys[1]
+    assert "warning: no example has two labels: check --label_separator" in said
+
+
+def test_training_data_by_another_path_is_seen(tmp_path):
+    train = write(tmp_path / "train.csv", "text,label", "good,a", "bad,b")
+    again = str(tmp_path / "." / ".." / tmp_path.name / "train.csv")
+    _, said = read(task="classification", train=train, eval=again)
+    assert any("--eval is --train" in line for line in said)
+
+
+def test_answers_that_are_too_long_to_predict_are_counted(tmp_path):
+    context = "a good movie is a fine book"
+    qas = [
+        {
+            "id": text,
+            "question": "what?",
+            "answers": [{"text": text, "answer_start": 2}],
+        }
+        for text in ("good", "good movie is", "good movie is a")
+    ]
+    content = {"data": [{"paragraphs": [{"context": context, "qas": qas}]}]}
+    path = write(tmp_path / "x.json", json.dumps(content))
+    values = {"task": "squad1", "train": path, "eval": path, "max_query_length": 4}
+    for limit, count in ((1, 2), (3, 1), (4, 0)):
+        _, said = read(**values, max_answer_length=limit)
+        warned = [line for line in said if f"--max_answer_length={limit}" in line]
+        assert [line.split()[1] for line in warned] == [str(count)] * (count > 0)
+
+
 def test_examples_without_text_are_counted(tmp_path):
     lines = ["good,a", "' ',b".replace("'", '"'), ",a", *["bad,b"] * 5]
     train = write(tmp_path / "train.csv", "text,label", *lines)

@@ -128,8 +128,12 @@ def test_random_encoders_have_seeds_and_a_regression_its_scale(tmp_path, pretrai
 def test_the_threshold_of_multilabel_is_tuned(tmp_path, pretrained):
     """Three of ten texts have the label, whatever they say: no probability is 0.5."""
     labels = ["x" if number % 10 < 3 else "" for number in range(120)]
-    pairs = zip(common.sentiment(120), labels, strict=True)
-    examples = [dataclasses.replace(e, label=label) for e, label in pairs]
+    # Copies of a text would be held out together.
+    ends = np.random.default_rng(0).permutation(120)
+    examples = [
+        dataclasses.replace(e, texts=(f"{e.texts[0]} {end}",), label=label)
+        for e, end, label in zip(common.sentiment(120), ends, labels, strict=True)
+    ]
     report, _ = run_tables(tmp_path, pretrained, "multilabel", examples, examples)
     found = report["summary"]["eval"]["micro_f1"]
     assert found["median"] == pytest.approx(found["baseline"], abs=10)

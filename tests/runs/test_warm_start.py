@@ -287,6 +287,20 @@ def test_a_folder_without_weights_is_refused_before_anything_is_built(tmp_path):
         warm_start.check(dataclasses.replace(resumed, run=anew))
 
 
+def test_a_checkpoint_away_from_its_run_is_unchecked_and_that_is_said(tmp_path):
+    model = built("--generator=unigram")
+    model.generator.set_counts(np.arange(tiny.VOCAB))
+    CheckpointStore(tmp_path, named_variables(model)).save(3)
+    other, said = built("--generator=uniform"), []
+    flags = "--generator=uniform", f"--init_from={tmp_path}"
+    data = types.SimpleNamespace(vocabulary=range(tiny.VOCAB))
+    warm_start.initialize(parse(*SMALL, *flags), other, data, said.append)
+    assert any("no config.json" in line for line in said)
+    # A uniform generator stays uniform.
+    found = other.generator.log_probabilities.numpy()
+    np.testing.assert_allclose(found, -np.log(tiny.VOCAB), rtol=1e-6)
+
+
 def test_a_fine_tuned_model_is_refused(tmp_path):
     folder = described(tmp_path)
     (folder / "task.json").write_text("{}")

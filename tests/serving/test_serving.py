@@ -403,6 +403,25 @@ def test_tables_keep_their_columns(exported, tmp_path, kind, capsys):
         assert len(row) > len(first) + 2
 
 
+def test_the_columns_are_those_of_the_run(exported, predict, tmp_path, capsys):
+    table, run = tmp_path / "in.csv", tmp_path / "run"
+    table.write_text("body,text\ngood movie,bad\nawful,\n")
+    shutil.copytree(exported[2], run / "saved_model")
+    (by_text, _) = predict(f"--input={table}", model=run)
+    (run / "config.json").write_text('{"config": {"text": ["body"]}}')
+    (by_body, _) = predict(f"--input={table}", model=run)
+    assert by_body["probabilities"] != by_text["probabilities"]
+    (given, _) = predict(f"--input={table}", "--text=body", model=run)
+    assert by_body == given
+    # A table without the column of the run.
+    table.write_text('text\nbad\n" "\n')
+    flags = [f"--model={run}", f"--input={table}", f"--output={tmp_path / 'out.csv'}"]
+    assert command(["predict", *flags]) == 0
+    assert "warning: 1 of 2 rows have no text" in capsys.readouterr().err
+    ((_, row), _) = read_table(str(tmp_path / "out.csv")).rows
+    assert float(row["probability"]) == pytest.approx(by_text["probability"], abs=1e-5)
+
+
 def test_tables_that_do_not_fit_are_refused(exported, predict, tmp_path):
     model = f"--model={exported[2]}"
     table = tmp_path / "in.csv"

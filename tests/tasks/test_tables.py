@@ -6,6 +6,8 @@ from unittest import mock
 import pytest
 
 from electra_tf.errors import UserError
+from electra_tf.tasks.base import Example
+from electra_tf.tasks.sentences import Sentence
 from electra_tf.tasks.squad import Question
 from electra_tf.tasks.tables import HeldOut, TableSource, find_files, read_table
 from tests.tasks.common import write
@@ -49,6 +51,9 @@ def test_multilabel_from_one_cell_a_list_or_columns(tmp_path):
     assert labels(many, kind="multilabel") == [("x", "y")]
     columns = write(tmp_path, "c.csv", "text,a,b\nt,1,0\nu,1,1\n")
     assert labels(columns, kind="multilabel", label=("a", "b")) == [("a",), ("a", "b")]
+    lacking = write(tmp_path, "f.jsonl", '{"text": "t", "label": []}\n{"text": "u"}')
+    with pytest.raises(ValueError, match=r"line 2: no label; without labels, write"):
+        labels(lacking, kind="multilabel")
     wrong = write(tmp_path, "d.csv", "text,a,b\nt,1,maybe\n")
     with pytest.raises(ValueError, match="column b must be 0 or 1"):
         labels(wrong, kind="multilabel", label=("a", "b"))
@@ -110,6 +115,8 @@ def test_regression_reads_numbers(tmp_path):
         ("a.tsv", "text\tlabel\n\n\t\n", "line 3: the label .* is empty"),
         ("a.csv", "text,label\nt,x,y\n", "line 2: 3 cells.*2 columns"),
         ("a.csv", "text,text\nt,x\n", "twice"),
+        ("a.csv", "text,label\nt,x\ntext,label\n", "line 3 repeats the header"),
+        ("a.tsv", "text\tlabel\nt\tx\ntext\tlabel\n", "line 3 repeats the header"),
         ("a.jsonl", '{"text": "t", "label": NaN}', "line 1: NaN in column label is"),
         ("a.jsonl", '{"text": "t", "label": ["x"]}', '."x". in column label is not'),
         ("a.csv", 'text,label\n"t,x\n', "line 2: unexpected end"),
@@ -165,6 +172,17 @@ def test_no_paragraph_is_both_trained_and_held_out(sizes):
     one = [Question(str(number), "Who?", "all", ()) for number in range(30)]
     with pytest.raises(ValueError, match="--eval"):
         HeldOut(lambda _: one)("train")
+
+
+def test_no_copy_of_a_text_is_both_trained_and_held_out():
+    numbers = [number % 30 for number in range(90)]
+    texts = [Example(str(n), (f"text {n}",), "a") for n in numbers]
+    sentences = [Sentence(str(n), ("word", str(n)), ("O", "O")) for n in numbers]
+    for examples in texts, sentences:
+        held = HeldOut(lambda _, examples=examples: examples)
+        train, dev = held("train"), held("eval")
+        assert not {e.id for e in train} & {e.id for e in dev}
+        assert (len(train), len(dev)) == (81, 9)
 
 
 def test_an_error_about_a_header_of_several_lines_has_one(tmp_path):
