@@ -425,13 +425,12 @@ class Progress:
 
 
 def lines_of(stream: Iterable[str]) -> Iterator[str]:
-    """Yields the nonblank lines of standard input, without line ends."""
+    """Yields the lines of standard input, without line ends."""
     if isinstance(stream, io.TextIOWrapper):
         # The C locale, as in containers, hides bytes that are not UTF-8.
         stream.reconfigure(encoding="utf-8", errors="strict")
     try:
-        lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in stream)
-        yield from filter(str.strip, lines)
+        yield from (line.removeprefix("\ufeff").rstrip("\r\n") for line in stream)
     except UnicodeDecodeError as error:
         raise UserError(
             "standard input is not UTF-8. Convert it: iconv -f cp1252 -t utf-8"

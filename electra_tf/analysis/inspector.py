@@ -170,8 +170,7 @@ class Inspector:
         """Masks encoder inputs [B, S] as at the end of pretraining.
 
         The masks of a row are a function of ``seed`` and its number in ``rows``, int64
-        [B]. ``rare_tokens``, for which the folder has no token counts, and ``spans`` of
-        older runs mask like ``tokens``.
+        [B]. ``rare_tokens`` (no counts) and ``spans`` (old runs) mask as ``tokens``.
         """
         vocabulary, flags = self.vocabulary, self.flags
         length = inputs["input_ids"].shape[1]
@@ -251,7 +250,7 @@ def main(config: InspectConfig, texts: Sequence[str], log: Log = cli.note) -> No
     if not texts and sys.stdin.isatty():
         log("reading texts from standard input, one per line")
     answers: list[Verdicts | Fills] = []
-    for text in texts or cli.lines_of(sys.stdin):
+    for text in texts or filter(str.strip, cli.lines_of(sys.stdin)):
         if config.fill:
             answer = inspector.fill(text, top=config.top)
         elif config.corrupt:

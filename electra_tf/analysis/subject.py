@@ -65,7 +65,6 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     """Reads at most ``limit`` rows of ``--text``, a row or several per line.
 
     Without ``specs``, reads the run's held-out records, or else a sample.
-    Raises UserError if the text is empty.
     """
     vocabulary = inspector.vocabulary
     data = _records_of(inspector)
@@ -94,6 +93,7 @@ def read_text(inspector: Inspector, specs: Sequence[str], limit: int) -> Text:
     if data:
         counts = data.token_counts
     else:
+        cli.note(f"without the run's records, tokens are counted in {about}")
         own = np.concatenate([row[1:-1] for row in rows])
         counts = np.bincount(own, minlength=len(vocabulary))
     return Text([row.astype(np.int32) for row in rows], counts, about)

@@ -369,8 +369,7 @@ class TextModel(TextInputs, TaskModel):
         settings, seed and texts, at least one batch, give the same weights.
 
         Keys of ``class_weight`` are labels. ``validation_split`` takes the last texts.
-        With ``head_init="probe"``, the first call replaces the head of a new model,
-        unless it is frozen or was changed.
+        With ``head_init="probe"``, the first call replaces a new, unfrozen head.
         """
         self._assert_compile_called("fit")
         # Keras keeps the epoch of a backup that ``BackupAndRestore`` restored.

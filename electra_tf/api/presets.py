@@ -131,8 +131,7 @@ def encoder_and_tokenizer(
 ) -> tuple[TextEncoder, WordPiece, int]:
     """Returns the encoder, its tokenizer and the number of trained positions.
 
-    ``options`` are flags of fine-tuning. ``mixed_precision`` defaults to Keras's global
-    dtype policy if the policy is mixed.
+    ``options`` are flags of fine-tuning. Keras's mixed policy is the default precision.
     """
     known = ("dropout", "attention_dropout", "mixed_precision")
     if wrong := sorted(options.keys() - set(known)):

@@ -249,6 +249,10 @@ def make(config: CompareConfig, log: Log) -> Plan:
     data = build.pretraining_data(dataclasses.replace(first, run=run), log)
     for system in started:
         warm_start.check(system, data)
+    if not data.eval_files and (config.threshold_auc > 0 or config.threshold_nats > 0):
+        log(
+            "warning: without held-out text every system counts as above the thresholds"
+        )
     return Plan(config, budgeted(described, config, len(data.vocabulary)), tasks, data)
 
 

@@ -24,6 +24,7 @@ from electra_tf.config import fields
 from electra_tf.config.commands import ScoreConfig
 from electra_tf.config.finetuning import FinetuneConfig
 from electra_tf.config.pretraining import PretrainConfig
+from electra_tf.errors import UserError
 from electra_tf.folders.pretraining import PretrainingFolder
 from electra_tf.runs import finetuning, pretraining, scores
 from electra_tf.training.sinks import EVAL_PREFIX, TRIVIAL_PREFIX
@@ -66,10 +67,13 @@ def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
     home = PretrainingFolder(Path(job["folder"]))
     if pretraining.run(config, cli.note) == cli.STOPPED:
         return None
+    done, steps = max(row["step"] for row in home.metrics()), config.run.num_train_steps
+    if done < steps:
+        raise UserError(f"a callback stopped the run after step {done}")
     per_step = config.run.train_batch_size * config.data.max_seq_length
     held_out, trivial = home.held_out(), home.held_out(TRIVIAL_PREFIX)
     return {
-        "steps": config.run.num_train_steps,
+        "steps": steps,
         "flops": job["flops"],
         "train_seconds": training_seconds(home.metrics(), per_step),
         "held_out": {n.removeprefix(EVAL_PREFIX): x for n, x in held_out.items()},

@@ -35,7 +35,9 @@ class PredictConfig(Group):
         "Columns: text; text, text_pair; or question, context; default: these names.",
         only_with="input",
     )
-    label_separator: str = field("Separator of labels in one cell.", "|")
+    label_separator: str | None = field(
+        "Separator of labels in one cell; default: as in the run, or |."
+    )
     batch_size: int = field("Texts per batch.", 32, min=1)
     overwrite: bool = field("Replace an existing table.", False, only_with="output")
 

@@ -250,8 +250,7 @@ _NAMES = (
 def parse_axis(text: str) -> tuple[str, tuple[float, ...], bool]:
     """Parses NAME, NAME=LOW:HIGH or NAME=VALUE/VALUE/...
 
-    Returns the name, the numbers (empty for the default range), and whether they are a
-    range. Raises UserError for other text.
+    Returns name, numbers (empty: the default range), and whether they are a range.
     """
     name, equals, given = text.partition("=")
     require(

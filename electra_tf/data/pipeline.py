@@ -150,7 +150,11 @@ def pretraining_dataset(
                 f"The records in {', '.join(folders)} were built with different "
                 "vocabularies: read one folder, or rebuild them with one vocabulary."
             )
-        masking = masking or masking_for(manifest)
+        expected = masking_for(manifest)
+        masking = masking or expected
+        for name in ("vocab_size", "mask_id"):
+            if (ours := getattr(masking, name)) != (own := getattr(expected, name)):
+                raise UserError(f"{folders[0]} has {name} {own}, and masking {ours}.")
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
     # The original builder writes empty shards for small corpora.
     used = sorted(path for path in counts if counts[path])
@@ -162,8 +166,10 @@ def pretraining_dataset(
         stream = tf.data.TFRecordDataset(used).apply(known).skip(start_record)
         if max_batches is not None:
             # The first records would be those of the first corpus.
-            most = max_batches * batch_size
-            stream = stream.shard(max(1, (count - start_record) // most), 0).take(most)
+            most, rest = max_batches * batch_size, max(1, count - start_record)
+            spread = stream.enumerate().filter(lambda n, _: n * most % rest < most)
+            known = tf.data.experimental.assert_cardinality(min(most, rest))
+            stream = spread.map(lambda _, record: record).apply(known)
         stream = stream.map(lambda record: (record, tf.constant(0, tf.int64)))
     for path in used:
         for batch in tf.data.TFRecordDataset(path).take(1).batch(1):

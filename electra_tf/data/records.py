@@ -1,8 +1,7 @@
 """TFRecord shards of examples, and their manifest.
 
 A record has unpadded ``input_ids`` only. The writer reproduces
-``tf.io.TFRecordWriter`` without TensorFlow, whose import takes ten times as long as the
-start of a worker process.
+``tf.io.TFRecordWriter`` without TensorFlow, whose import is slow for worker processes.
 """
 
 import dataclasses

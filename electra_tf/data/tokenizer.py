@@ -170,8 +170,7 @@ class WordPiece(tf.Module):
             texts = tf_text.normalize_utf8(texts, "NFD")
             texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
         # ICU lower-cases by the process's locale. So letters with Turkish or Lithuanian
-        # rules are replaced first: I and J with all of ASCII, without ICU; the others
-        # exist only if accents are kept.
+        # rules are replaced first: I and J with ASCII; others only if accents are kept.
         texts = tf.strings.lower(texts)
         for capital in "" if self.strip_accents else _CAPITALS_OF_LOCALES:
             texts = tf.strings.regex_replace(texts, capital, capital.lower())

@@ -72,8 +72,7 @@ class FinetuningFolder:
         """Deletes leftover checkpoints of a finished run.
 
         Raises UserError for a pretraining run and, without ``overwrite``, for a
-        finished run, a run of another task or unknown outputs, and also for a search
-        unless the new run ``searches``.
+        finished run, another task, unknown outputs, or a search that the run does not.
         """
         folder, known = self.path, self.path / TASK
         remedy = "set --output_dir to another folder"

@@ -126,8 +126,7 @@ class TaskHead:
         kind: as in task.json.
         labels: in the order of the outputs; empty for regression and spans.
         arrays: float32 output_kernel [D, C] and output_bias [C]. C is 1 for regression,
-            and 2 (start and end) for spans. hidden_kernel [D, D] and hidden_bias [D]
-            add a GELU layer before the output.
+            and 2 for spans. hidden_kernel [D, D] and hidden_bias [D] add a GELU layer.
         dropout: rate before the linear layer.
         options: entries of task.json from the source.
     """

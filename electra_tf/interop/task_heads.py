@@ -272,8 +272,7 @@ def _through_gelu(arrays: Arrays, source: str) -> Arrays:
     """Rewrites a linear layer [D, C] with a hidden GELU layer [D, D] before it.
 
     ``transformers`` requires the hidden layer. GELU(x) - GELU(-x) is x, so two units
-    represent one logit. The other units have random weights and zero output weights,
-    so that further training can use them.
+    represent one logit. The other units have random weights and zero output weights.
     """
     kernel, bias = arrays["output_kernel"], arrays["output_bias"]
     width, outputs = kernel.shape

@@ -22,8 +22,7 @@ def cross_entropy(
     """Negative log-likelihood of one id per row under softmax(rows @ table^T + bias).
 
     ``ids`` are int32 [R]; other arguments as in ``log_normalizer``. Returns float32 [R]
-    in nats, with gradients to ``rows``, ``table`` and ``bias``, and bool [R], whether
-    the id is the most probable one.
+    in nats, with gradients to ``rows``, ``table``, ``bias``, and bool [R], if correct.
     """
     normalizer, best = log_normalizer(rows, table, bias)
     return normalizer - token_logits(rows, table, bias, ids), best == ids

@@ -55,8 +55,7 @@ class MaskedLMHead(Serializable, keras.layers.Layer):
     """Predicts tokens at given positions with the tied word table.
 
     Gather, dense to the embedding width, exact GELU, LayerNorm, product with the
-    transposed word table of ``embeddings``, bias. The logits are float32 in every
-    policy, because samplers draw from them.
+    transposed word table of ``embeddings``, bias. The logits are always float32.
 
     Examples:
         >>> table = et.layers.TextEmbedding(vocab_size=100, size=16)

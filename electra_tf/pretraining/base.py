@@ -1,8 +1,7 @@
 """Base class of the pretraining models, with their training step, and phases.
 
 Joint training has one phase. Two-stage training has two (Clark et al., 2020, section
-3.2, "Training Algorithms"): the generator alone, then the discriminator, against the
-frozen generator.
+3.2, "Training Algorithms"): the generator, then the discriminator against it, frozen.
 """
 
 import dataclasses

@@ -51,8 +51,7 @@ class Electra(PretrainingModel):
         generator_weight: weight of the generator's loss.
         discriminator_weight: weight of the objective (lambda in the paper, 50).
         sampling_dropout: False samples from a second forward pass of the generator
-            without dropout or gradient; the original samples with dropout. Losses on
-            the sampling distribution need True.
+            without dropout or gradient. Losses on the sampling distribution need True.
         special_ids: ids of [CLS], [SEP] and [MASK], which are never masked. The
             "replaceable" metrics exclude them; by default they exclude no token.
 
@@ -210,7 +209,6 @@ def _check_parts(generator: Any, discriminator: Any, objective: Any) -> None:
             raise UserError(f"Electra got {value!r} instead of a {kind.__name__}.")
     if isinstance(generator, TextEncoder):
         raise UserError("The generator is an encoder: pass et.MaskedLM(encoder).")
-    # Those of ``UnigramGenerator``, or of the generator's head.
     table = getattr(getattr(generator, "head", None), "embeddings", generator)
     theirs, ours = getattr(table, "vocab_size", 0), discriminator.embeddings.vocab_size
     if theirs and theirs != ours:

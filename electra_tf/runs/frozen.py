@@ -226,8 +226,7 @@ def _fit(states: np.ndarray, task: Task, rows: Rows, outputs: int) -> Linear:
 def start_head(model: TaskModel, task: Task, rows: Rows, batch_size: int) -> None:
     """Initializes a model's head with a converged linear probe of its encoder.
 
-    Linear probing before fine-tuning (Kumar et al., 2022): the first gradients of a
-    random head distort pretrained states.
+    Linear probing (Kumar et al., 2022): gradients of a random head distort states.
     """
     head, pool = model.head, words
     if task.kind != "tagging":

@@ -175,10 +175,10 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
     """Reads .jsonl files, or folders of them: at most ``limit`` pairs per file."""
     paths, pairs = [], []
     for place in map(Path, patterns):
-        paths += sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
+        paths += sorted(place.glob("*.jsonl")) or [place]
     for path in paths:
         if not path.is_file():
-            raise FileNotFoundError(f"No file {path}: correct --data.")
+            raise FileNotFoundError(f"No .jsonl files in {path}: correct --data.")
         rows = json_rows(read_text(str(path)).split("\n"), str(path))
         for number, row in itertools.islice(rows, limit):
             sides = [row.get("sentence_good"), row.get("sentence_bad")]
@@ -190,11 +190,6 @@ def read_pairs(patterns: Sequence[str], limit: int | None = None) -> list[Pair]:
             # BLiMP uses both spellings.
             field = str(row.get("field") or "").replace("/", "_")
             pairs.append(Pair(*sides, str(row.get("UID") or path.stem), field))
-    if not pairs:
-        raise UserError(
-            f"--data={','.join(patterns)} has no pairs: name .jsonl files or a folder "
-            "of them."
-        )
     return pairs
 
 

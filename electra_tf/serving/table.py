@@ -12,7 +12,7 @@ from typing import Any
 from electra_tf import cli, files
 from electra_tf.config.commands import PredictConfig
 from electra_tf.errors import UserError
-from electra_tf.tasks.tables import Table, read_table, require_columns
+from electra_tf.tasks.tables import read_table, require_columns
 
 _KINDS = (".csv", ".tsv", ".jsonl")
 
@@ -27,7 +27,10 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         raise UserError(f"--output={target} must end in {', '.join(_KINDS)}.")
     files.check_new(target, overwrite=config.overwrite)
     table, names = read_table(config.input), predictor.text_names
-    columns = config.text or _trained_columns(config.model, table, names)
+    flags = _run_flags(config.model)
+    own = tuple(flags.get("text") or ())
+    fits = len(own) == len(names) and {*own} <= {*table.columns}
+    columns = config.text or (own if fits else names)
     if len(columns) != len(names):
         raise UserError(
             f"--text={','.join(columns)} names {len(columns)} columns, but the model "
@@ -49,8 +52,9 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
     progress.close()
     kind = target.suffix if target else ".jsonl"
     if kind != ".jsonl":
-        rows = [_flat(row, config.label_separator) for row in rows]
-        answers = [_flat(row, config.label_separator) for row in answers]
+        separator = config.label_separator or flags.get("label_separator") or "|"
+        rows = [_flat(row, separator) for row in rows]
+        answers = [_flat(row, separator) for row in answers]
     taken = {*table.columns, *(name for row in rows for name in row)}
     for row, answer in zip(rows, answers, strict=True):
         for name, value in answer.items():
@@ -65,13 +69,12 @@ def predict_table(config: PredictConfig, predictor: Any) -> None:
         sys.stdout.write(cli.visible(text))
 
 
-def _trained_columns(model: str, table: Table, names: Sequence[str]) -> Sequence[str]:
-    """Returns the text columns of the run's training table if the table has them."""
-    shape = {"config": (None, {"text": (None, tuple[str, ...])})}
+def _run_flags(model: str) -> dict[str, Any]:
+    """Returns the flags of a run's folder that are defaults of its predictions."""
+    known = {"text": (None, tuple[str, ...]), "label_separator": str | None}
+    shape = {"config": (None, known)}
     flags = files.read_json(Path(model) / "config.json", {}, shape=shape)
-    columns = (flags.get("config") or {}).get("text") or names
-    fits = len(columns) == len(names) and set(columns) <= set(table.columns)
-    return columns if fits else names
+    return flags.get("config") or {}
 
 
 def _text(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:

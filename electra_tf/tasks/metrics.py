@@ -112,8 +112,10 @@ def intervals(
     """Returns 95 % intervals of the scores, and of the differences to the baseline.
 
     The percentile bootstrap over N examples (Efron, 1979). A scorer maps a resample,
-    int64 [N], to scores. It may omit scores, such as those of a missing group.
+    int64 [N], to scores, maybe not to all. One example has no interval.
     """
+    if examples < 2:
+        return {}, {}
     scores, differences = [], []
     for rows in _draws(examples):
         scores.append(model(rows))
@@ -130,8 +132,7 @@ def bootstrap(
 ) -> tuple[float, float]:
     """Returns the 95 % interval of a statistic, by resampling whole clusters.
 
-    ``statistic`` maps the resampled ``columns`` [N] to a number; NaN is ignored. The
-    interval of one cluster is NaN.
+    ``statistic`` maps resampled ``columns`` [N] to a number. One cluster gives NaN.
     """
     order = np.argsort(clusters, kind="stable")
     places = np.split(order, np.flatnonzero(np.diff(clusters[order])) + 1)

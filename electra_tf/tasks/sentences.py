@@ -54,8 +54,7 @@ class SentenceSource:
       strings separated by spaces.
     - Others, such as ``.conll`` and ``.tsv``, but not ``.csv``: one word per line and a
       blank or -DOCSTART- line after each sentence. Columns are separated by tabs if the
-      file has any, else by spaces. Lines that begin with # and have another number of
-      columns are comments.
+      file has any, else by spaces. # lines of another column count are comments.
 
     Columns are numbers from 0, negative from the end, or names in CoNLL-U and tables.
     Tags of ``unlabeled`` splits are not read.

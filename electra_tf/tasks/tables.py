@@ -111,8 +111,7 @@ class TableSource:
 
     ``text`` are one or two columns, and ``label`` is one. For "multilabel", ``label``
     is one column of labels joined with ``separator``, or one 0/1 column per label.
-    ``kind`` is "classification", "multilabel" or "regression". Labels of ``unlabeled``
-    splits are not read.
+    ``kind`` is that of the task. Labels of ``unlabeled`` splits are not read.
 
     Examples:
         >>> from pathlib import Path

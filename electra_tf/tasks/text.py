@@ -338,10 +338,16 @@ class MultiLabel(LabeledTask):
 
     def readable(self, answers: np.ndarray) -> list[str]:
         given = np.asarray(answers) >= self.threshold
-        return ["|".join(np.array(self.labels)[row]) for row in given]
+        return [self.separator.join(np.array(self.labels)[row]) for row in given]
 
     def readable_label(self, label: Any) -> str:
-        return "|".join(sorted(label, key=self.labels.index))
+        return self.separator.join(sorted(label, key=self.labels.index))
+
+    @property
+    def separator(self) -> str:
+        """The separator of labels in the cells of the training table."""
+        table = getattr(self.source, "source", self.source)
+        return getattr(table, "separator", "|")
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Adds predicted, bool [B, C]."""
@@ -353,8 +359,7 @@ class MultiLabel(LabeledTask):
 class Regression(TextTask):
     """Regression; predictions are on the scale of the labels.
 
-    ``main_metric`` is spearman, pearson or mse. ``label_range`` is the smallest and the
-    largest label, None until ``prepare``.
+    ``main_metric`` is spearman, pearson or mse, ``label_range`` None until ``prepare``.
 
     Examples:
         >>> et.tasks.Regression(name="alike", source=None).main_metric

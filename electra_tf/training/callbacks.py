@@ -124,8 +124,7 @@ class StepLogger(StepCallback):
     A window has the model's logs and metrics over all replicas, ``learning_rate`` of
     the next update, and ``gradient_norm`` of the last one, if the optimizer has it.
     From the second step on, it has ``steps_per_second`` and, if ``tokens_per_step`` is
-    given, ``tokens_per_second`` of training only. A run from step 0 also logs its first
-    step, the losses of the untrained model.
+    given, ``tokens_per_second`` of training only. Step 1 is logged, too.
 
     Calls a sink's ``tick(step)`` after each step, ``finish()`` after ``fit``, if any.
     """

@@ -51,8 +51,7 @@ class AdamW(keras.optimizers.Optimizer):
         learning_rate_multipliers: dict of variable path to factor, or list of
             (variables, factor); scales learning rate and decay of these variables.
 
-    Raises UserError if ``clip_norm`` is not positive, and when built, if the path of a
-    multiplier is missing or not unique.
+    Raises UserError if ``clip_norm`` is not positive or a multiplier's path not unique.
 
     Examples:
         >>> weight = keras.Variable([1.0, -2.0], name="kernel")

@@ -115,8 +115,11 @@ def test_evaluation_reads_once_in_order_and_fills_with_empty_rows(files):
     assert last["masked_lm_weights"][1:].sum() == 0
     assert last["input_ids"].shape == (4, LENGTH)
     # A shorter one is spread over the files.
-    few = stream(files, 100, training=False, max_batches=3)
-    assert numbers(few).tolist() == list(range(0, 36, 3))
+    for most in (1, 3, 5, 9):
+        chosen = numbers(stream(files, 100, training=False, max_batches=most))
+        assert len(chosen) == 4 * most
+        steps = np.diff([*chosen, 37])
+        assert max(steps) - min(steps) <= 1
     every = stream(files, 100, training=False, max_batches=10)
     np.testing.assert_array_equal(numbers(every[:9]), range(36))
     with pytest.raises(ValueError, match="max_batches is for training=False"):
@@ -128,6 +131,16 @@ def test_workers_share_each_batch(files):
     dataset = pretraining_dataset(files, batch_size=4, masking=masking(), sep_id=SEP)
     policy = dataset.options().experimental_distribute.auto_shard_policy
     assert policy == tf.data.experimental.AutoShardPolicy.DATA
+
+
+def test_masking_with_ids_of_another_vocabulary_is_refused(tmp_path):
+    shard = records.write_shard(tmp_path / "train-0.tfrecord", [[CLS, 5, 6, 7, SEP]])
+    vocabulary = Vocabulary([*SPECIAL_TOKENS, "a", "b", "c"])
+    save_manifest(tmp_path, vocabulary, [shard], max_seq_length=8)
+    for size, mask_id, message in (8, 5, "mask_id 4"), (9, MASK, "vocab_size 8"):
+        other = Masking(size, mask_id, never_masked=(CLS, SEP), max_seq_length=8)
+        with pytest.raises(ValueError, match=f"has {message}, and masking"):
+            pretraining_dataset(str(tmp_path), batch_size=1, masking=other)
 
 
 def test_folders_with_different_vocabularies_are_refused(tmp_path):

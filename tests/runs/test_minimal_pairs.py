@@ -130,6 +130,12 @@ def test_models_without_scores_are_refused(tmp_path, electra):
         run(folder, electra[1])
 
 
+def test_a_folder_without_pairs_is_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty: correct --data"):
+        read_pairs([write(tmp_path), str(tmp_path / "empty")])
+
+
 def test_paradigm_and_field_may_be_numbers(tmp_path):
     (pair,) = read_pairs([write(tmp_path, [("a", "b", 7, 3)])])
     assert (pair.paradigm, pair.field) == ("7", "3")
@@ -164,8 +170,12 @@ def test_limits_and_mistakes(tmp_path, electra):
     assert run(folder, data, limit=1)["all"]["all"]["pairs"] == 3
     with pytest.raises(FileNotFoundError, match="correct --data"):
         run(folder, str(tmp_path / "none.jsonl"))
-    with pytest.raises(ValueError, match="has no pairs"):
+    with pytest.raises(FileNotFoundError, match="correct --data"):
         run(folder, str(tmp_path))
+    (tmp_path / "blank.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="the file is empty"):
+        run(folder, str(tmp_path))
+    (tmp_path / "blank.jsonl").unlink()
     good = '{"sentence_good": "a", "sentence_bad": "b"}'
     long = json.dumps({"sentence_good": "good " * 40, "sentence_bad": "bad"})
     for text, message in (

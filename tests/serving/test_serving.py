@@ -18,7 +18,7 @@ from electra_tf import serving, tasks
 from electra_tf.__main__ import main as command
 from electra_tf.serving import predictor
 from electra_tf.tasks.batching import Outputs
-from electra_tf.tasks.tables import read_table
+from electra_tf.tasks.tables import TableSource, read_table
 from tests.examples.common import ROOT, output_of
 from tests.tasks import common
 from tests.tasks.test_encoding import HARD
@@ -196,6 +196,23 @@ def test_multilabel_names_the_labels_above_the_threshold():
     np.testing.assert_allclose(list(row["probabilities"].values()), expected[0], 1e-5)
 
 
+def test_labels_in_a_cell_have_the_separator_of_the_run(predict, tmp_path):
+    columns = {"text": ("text",), "label": ("label",)}
+    source = TableSource(files={}, kind="multilabel", separator=";", **columns)
+    task = tasks.MultiLabel(name="m", source=source, labels=("a", "b"), threshold=0.0)
+    assert task.readable(np.ones([1, 2])) == ["a;b"]
+    assert task.readable_label(("b", "a")) == "a;b"
+    export(task, task.build_model(common.encoder(layers=1)), tmp_path)
+    (tmp_path / "config.json").write_text('{"config": {"label_separator": ";"}}')
+    (tmp_path / "in.csv").write_text("text\ngood\n")
+    for flags, cell in ([], "a;b"), (["--label_separator=/"], "a/b"):
+        out = tmp_path / f"out-{len(flags)}.csv"
+        flags += [f"--input={tmp_path / 'in.csv'}", f"--output={out}"]
+        predict(*flags, model=tmp_path)
+        ((_, row),) = read_table(str(out)).rows
+        assert row["labels"] == cell
+
+
 def test_the_graph_needs_no_other_operations_than_the_docs_say(exported):
     _, _, path = exported
     saved = saved_model_pb2.SavedModel()
@@ -259,7 +276,8 @@ def test_predict_from_arguments_lines_and_jsonl(exported, predict, tmp_path):
     assert set(one["probabilities"]) == set(LABELS)
     assert one["probability"] == max(one["probabilities"].values())
     lines = predict(stdin="good movie\n\nbad\n")
-    assert [row["text"] for row in lines] == ["good movie", "bad"]
+    # An answer for each line, also if it is blank.
+    assert [row["text"] for row in lines] == ["good movie", "", "bad"]
     assert lines[0]["label"] == one["label"]
     table = tmp_path / "in.jsonl"
     table.write_text('\ufeff{"text": "bad", "k": 3, "note": "\\ud800", "label": 7}\n')
@@ -270,7 +288,7 @@ def test_predict_from_arguments_lines_and_jsonl(exported, predict, tmp_path):
     ((_, written),) = read_table(str(tmp_path / "out.csv")).rows
     assert written["note"] == "?"
     assert row["predicted_label"] in LABELS
-    assert row["probabilities"] == pytest.approx(lines[1]["probabilities"])
+    assert row["probabilities"] == pytest.approx(lines[2]["probabilities"])
 
 
 def test_cells_of_csv_hold_carriage_returns_and_any_json(predict, tmp_path):

@@ -49,6 +49,14 @@ def test_correlations_agree_with_scipy_also_with_ties(seed):
     assert metrics.spearman(labels, found) == pytest.approx(spearman)
 
 
+def test_one_example_has_no_interval():
+    def scorer(rows):
+        return {"f1": 50.0}
+
+    assert metrics.intervals(scorer, scorer, 1) == ({}, {})
+    assert metrics.intervals(scorer, scorer, 2)[0] == {"f1": (50.0, 50.0)}
+
+
 @pytest.mark.parametrize("count", [7, 9, 14, 30])
 def test_wilson_intervals_are_within_0_and_1(count):
     for hits in (0, count // 2, count):
