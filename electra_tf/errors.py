@@ -39,7 +39,7 @@ def explained(
 ) -> Iterator[None]:
     """Raises errors of the block as a ``UserError`` that begins with ``where``.
 
-    ``kinds`` are their classes; ``Exception`` (of libraries) shows the ``reason``.
+    ``kinds`` are their classes; for ``Exception`` the message is the ``reason``.
     """
     try:
         yield

@@ -41,7 +41,7 @@ def encoder_inputs(
     """Returns inputs with ``input_mask`` (default ones) and ``segment_ids`` (zeros).
 
     Both are int32 [B, S]. ``inputs`` are token ids or a dict, also with the names of
-    Hugging Face or keras-hub; other entries are kept. Raises ValueError.
+    Hugging Face or keras-hub; other entries are kept. Invalid ones raise ValueError.
     """
     if not isinstance(inputs, Mapping):
         inputs = {"input_ids": inputs}

@@ -43,6 +43,8 @@ def pytest_configure(config):
         pywrap_tfe.TFE_ContextOptionsSetRunEagerOpAsFunction = lambda *_: None
         # It also reads the whole Python stack for each operation of a graph: 5 %.
         stack = tf_stack.extract_stack()
+        # The first access reads the frames, which XLA cannot without xdist (-n 0).
+        str(stack)
         tf_stack.extract_stack = lambda **_: stack
 
         cpu = tf.config.list_physical_devices("CPU")[0]

@@ -24,7 +24,8 @@ def predict(subject: Subject, rows: Sequence[np.ndarray]) -> tuple[str, pd.DataF
     """Corrupts the rows and predicts replaced tokens.
 
     Uses the model's generator, or one by the token counts of the text; masks and
-    sampler are of the end of pretraining. Masks depend on row and ``seed``.
+    sampler are of the end of pretraining. Masks depend on row index and ``seed``,
+    samples also on ``batch_size``.
 
     Returns the kind of generator, and the N tokens of all rows in order, with the
     columns ``original`` and ``shown`` (ids before and after the corruption),

@@ -92,7 +92,7 @@ class TextClassifier(TextModel):
 
         The recipe of a preset such as "mini" replaces these defaults and is printed.
 
-        Raises ValueError for invalid arguments or a damaged encoder, else OSError.
+        Raises ValueError for invalid arguments, OSError if there is no encoder.
         """
         check_choice("kind", kind, cls.kinds)
         if kind == "regression":

@@ -78,7 +78,8 @@ class Store:
     def check(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Raises UserError if settings differ from the settings of earlier results.
 
-        ``settings`` maps "systems" and "probes" to name -> flag -> value.
+        ``settings`` maps "systems" and "probes" to name -> flag -> value; other entries
+        are only recorded.
         """
         settings = json.loads(files.to_json(settings))
         path = self.folder / SETTINGS

@@ -1,6 +1,6 @@
 """Pretrains a system with one seed and probes its encoder, in its own process.
 
-The process exits when stdin closes, since its parent is dead. The same job resumes it.
+The process exits when stdin closes: its parent is dead. The same job resumes a run.
 """
 
 import functools

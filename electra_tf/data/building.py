@@ -281,7 +281,7 @@ def prepare_vocabulary(
 
     Compares the training settings and the hash of the text (unless the folder has
     finished records) with ``vocab.txt.json``. Trains on a sample of 256 MB if the files
-    are larger. ``config.overwrite`` retrains one of other settings trained here.
+    are larger. ``config.overwrite`` retrains one trained here with other settings.
     """
     folder, size = Path(config.output_dir), config.vocab_size
     path, about = folder / "vocab.txt", folder / "vocab.txt.json"

@@ -16,7 +16,7 @@ from electra_tf.errors import UserError
 from electra_tf.features import PRETRAINING, check_batch, derive_inputs
 from electra_tf.files import AnyPath
 
-# Deviation: the original masks anew in every pass; here a record has ten masks.
+# Deviation: paper and original mask anew in every pass; here a record has ten masks.
 _STATIC_VARIANTS = 10
 _NO_INPUT_IDS = "a record has no input_ids: not a pretraining record"
 # TensorFlow quotes bytes that it cannot parse, which may not be UTF-8.
@@ -154,7 +154,7 @@ def pretraining_dataset(
         masking = masking or expected
         for name in ("vocab_size", "mask_id"):
             if (ours := getattr(masking, name)) != (own := getattr(expected, name)):
-                raise UserError(f"{folders[0]} has {name} {own}, and masking {ours}.")
+                raise UserError(f"{folders[0]}: {name} is {own}, not masking's {ours}.")
         sep_id = manifest.vocabulary["special_ids"][3] if sep_id is None else sep_id
     # The original builder writes empty shards for small corpora.
     used = sorted(path for path in counts if counts[path])

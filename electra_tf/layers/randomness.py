@@ -5,7 +5,8 @@ from it. No variable holds random state, so resumed runs repeat the dropout of
 uninterrupted ones. Masks are the same with and without XLA, on every device.
 
 A third word (``at_row``) is the offset of the local rows in the global batch: draws for
-a row do not depend on replicas and micro-batches. As a tensor it needs no new trace.
+a row do not depend on replicas and micro-batches. It is a tensor, so all replicas run
+the same compiled code.
 """
 
 import math

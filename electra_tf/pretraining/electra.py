@@ -51,7 +51,8 @@ class Electra(PretrainingModel):
         generator_weight: weight of the generator's loss.
         discriminator_weight: weight of the objective (lambda in the paper, 50).
         sampling_dropout: False samples from a second forward pass of the generator
-            without dropout or gradient. Losses on the sampling distribution need True.
+            without dropout or gradient; the original samples with dropout. Losses on
+            the sampling distribution need True.
         special_ids: ids of [CLS], [SEP] and [MASK], which are never masked. The
             "replaceable" metrics exclude them; by default they exclude no token.
 
@@ -213,6 +214,6 @@ def _check_parts(generator: Any, discriminator: Any, objective: Any) -> None:
     theirs, ours = getattr(table, "vocab_size", 0), discriminator.embeddings.vocab_size
     if theirs and theirs != ours:
         raise UserError(
-            f"The generator has {theirs} tokens and the discriminator {ours}: build "
-            "both with one vocabulary."
+            f"The generator has {theirs} tokens, the discriminator {ours}: give both "
+            "the same vocabulary."
         )

@@ -97,7 +97,7 @@ def trivial_scores(
 
     ``counts`` are token counts [V] of the training text without special tokens;
     ``logs`` also have the base rates of the held-out ``batches``. With ``mask_id``, of
-    a generator that reads masked text, the suffix COPYING marks scores of copying.
+    a generator that reads masked text, scores of copying are added (suffix COPYING).
     """
     targets, shown = [], []
     for batch in batches:

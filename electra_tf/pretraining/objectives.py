@@ -71,7 +71,7 @@ class Objective(Serializable, keras.layers.Layer):
 
     A subclass creates its head in ``build(hidden_shape)`` and defines ``call`` and
     ``loss``. ``loss_metric`` is the metric of its loss; ``step_metrics`` lists all
-    metrics that ``loss`` updates, in order. ``as_model`` returns a ``model_class``.
+    metrics that ``loss`` updates, in display order. ``as_model`` gives ``model_class``.
 
     Examples:
         >>> issubclass(et.ReplacedTokenDetection, pretraining.Objective)

@@ -304,7 +304,7 @@ class TaskData:
         if isinstance(task, QuestionAnswering):
             targets = self.train_rows.targets
             lengths = targets["end_logits"] - targets["start_logits"] + 1
-            if any(long := lengths > task.max_answer_length):
+            if (long := lengths > task.max_answer_length).any():
                 count = len(np.unique(self.train_rows.example[long]))
                 log(
                     f"warning: {count} training answers have more tokens than any "

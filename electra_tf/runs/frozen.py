@@ -90,7 +90,7 @@ def fit(
 
     ``states`` are float [L, N, D], with mean 0. Several layers get softmax mixture
     weights, which start equal. ``weights`` [N] weight the examples. ``start`` is the
-    solution for another strength. Decorrelated features save nine of ten steps.
+    solution for another strength. Decorrelated features take far fewer steps.
     """
     layers, count, size = states.shape
     flat = states.reshape(layers, count * size)

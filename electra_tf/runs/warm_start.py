@@ -209,7 +209,7 @@ def initialize(
     init_from, source = config.run.init_from, config.training.generator_init_from
     if init_from:
         if not _home(init_from).flags:
-            log(f"warning: no config.json of {init_from}: heads, vocabulary unchecked")
+            log(f"warning: no config.json at {init_from}: vocabulary not checked")
         _check_generator(config, model, load(init_from, model, log))
     if config.generator_kind in ("unigram", "uniform"):
         is_uniform = config.generator_kind == "uniform"

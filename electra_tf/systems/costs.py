@@ -9,7 +9,7 @@ Two rules count FLOPs:
   free, and the backward pass costs twice the forward pass.
 
 Heads count at their positions; recomputed logits count once. Sampling, unigram and
-uniform generators, sums of ``gdes`` tables, sentence-level unit, update do not count.
+uniform generators, ``gdes`` sums, the sentence-level unit and updates do not count.
 """
 
 import os

@@ -67,7 +67,8 @@ class TrainingOrder:
 
     Every epoch is shuffled. Batches may span two epochs, so every batch is full. Within
     a window of shuffled rows, at most an eighth of an epoch, batches group rows of
-    similar length, in random order. ``lengths`` are token counts [R].
+    similar length, in random order. ``lengths`` are numbers of tokens [R],
+    ``buckets`` the padded lengths.
 
     Deviation: the original shuffles once and pads all rows to the full length.
     """

@@ -112,7 +112,7 @@ def intervals(
     """Returns 95 % intervals of the scores, and of the differences to the baseline.
 
     The percentile bootstrap over N examples (Efron, 1979). A scorer maps a resample,
-    int64 [N], to scores, maybe not to all. One example has no interval.
+    int64 [N], to scores, and may omit some. One example has no interval.
     """
     if examples < 2:
         return {}, {}
@@ -132,7 +132,8 @@ def bootstrap(
 ) -> tuple[float, float]:
     """Returns the 95 % interval of a statistic, by resampling whole clusters.
 
-    ``statistic`` maps resampled ``columns`` [N] to a number. One cluster gives NaN.
+    ``statistic`` maps resampled ``columns`` [N] to a number; NaN is ignored. One
+    cluster gives NaN.
     """
     order = np.argsort(clusters, kind="stable")
     places = np.split(order, np.flatnonzero(np.diff(clusters[order])) + 1)

@@ -1,7 +1,6 @@
 """Span head of question answering as in XLNet, its losses and its beam decoding.
 
-Letters: B batch, R rows (windows), S sequence, D hidden size, H hidden layer size,
-K beam size.
+Letters: B batch, R rows (windows), S sequence; D hidden, H hidden layer, K beam size.
 """
 
 from typing import Any

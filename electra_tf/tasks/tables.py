@@ -220,7 +220,7 @@ class TableSource:
 class HeldOut:
     """Holds out a random 1/``period`` of the training examples as the split ``name``.
 
-    Equal texts, and questions on one context, stay together. ``source`` reads others.
+    Equal texts and questions on one context stay together; ``source`` has other splits.
     """
 
     source: Callable[[str], list[Example]]

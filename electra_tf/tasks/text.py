@@ -194,7 +194,7 @@ class LabeledTask(TextTask):
 class Classification(LabeledTask):
     """Single-label classification.
 
-    Predictions are class probabilities, float32 [C].
+    Predictions are class probabilities, float32 [C]. ``SCORES`` has ``score_names``.
 
     Examples:
         >>> task.kind, task.main_metric, task.num_outputs
@@ -346,8 +346,7 @@ class MultiLabel(LabeledTask):
     @property
     def separator(self) -> str:
         """The separator of labels in the cells of the training table."""
-        table = getattr(self.source, "source", self.source)
-        return getattr(table, "separator", "|")
+        return getattr(getattr(self.source, "source", self.source), "separator", "|")
 
     def serving_outputs(self, outputs: tf.Tensor, inputs: Tensors) -> Tensors:
         """Adds predicted, bool [B, C]."""

@@ -51,7 +51,8 @@ class AdamW(keras.optimizers.Optimizer):
         learning_rate_multipliers: dict of variable path to factor, or list of
             (variables, factor); scales learning rate and decay of these variables.
 
-    Raises UserError if ``clip_norm`` is not positive or a multiplier's path not unique.
+    Raises UserError if ``clip_norm`` is not positive, and when built, if the path of a
+    multiplier is missing or not unique.
 
     Examples:
         >>> weight = keras.Variable([1.0, -2.0], name="kernel")
@@ -129,8 +130,7 @@ class AdamW(keras.optimizers.Optimizer):
         """Sets a number, constant for a ``FitSchedule``, or a schedule until built."""
         if callable(learning_rate) and getattr(self, "built", False):
             raise UserError(
-                "A schedule is fixed once the optimizer is built: compile the model "
-                "with another AdamW, or set a number."
+                "A schedule is fixed once the optimizer is built: compile with another."
             )
         if isinstance(self._learning_rate, FitSchedule) and not callable(learning_rate):
             self._learning_rate.assign(learning_rate)

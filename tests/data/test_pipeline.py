@@ -137,9 +137,9 @@ def test_masking_with_ids_of_another_vocabulary_is_refused(tmp_path):
     shard = records.write_shard(tmp_path / "train-0.tfrecord", [[CLS, 5, 6, 7, SEP]])
     vocabulary = Vocabulary([*SPECIAL_TOKENS, "a", "b", "c"])
     save_manifest(tmp_path, vocabulary, [shard], max_seq_length=8)
-    for size, mask_id, message in (8, 5, "mask_id 4"), (9, MASK, "vocab_size 8"):
+    for size, mask_id, said in (8, 5, "mask_id is 4"), (9, MASK, "vocab_size is 8"):
         other = Masking(size, mask_id, never_masked=(CLS, SEP), max_seq_length=8)
-        with pytest.raises(ValueError, match=f"has {message}, and masking"):
+        with pytest.raises(ValueError, match=f"{said}, not masking's"):
             pretraining_dataset(str(tmp_path), batch_size=1, masking=other)
 
 

@@ -89,7 +89,7 @@ def test_parts_that_do_not_fit_are_refused():
     unigram = et.pretraining.UnigramGenerator(tiny.VOCAB + 1)
     for part, message in (
         ({"generator": model.discriminator}, r"pass et\.MaskedLM"),
-        ({"generator": unigram}, f"has {tiny.VOCAB + 1} tokens and the discriminator"),
+        ({"generator": unigram}, f"has {tiny.VOCAB + 1} tokens, the discriminator"),
         ({"discriminator": model.detector()}, "instead of a TextEncoder"),
         ({"objective": et.ReplacedTokenDetection}, "instead of a Objective"),
     ):
