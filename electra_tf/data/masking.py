@@ -202,12 +202,12 @@ class Masking:
         self._hidden_share, self._random_share = MASK_RULES[rule]
         self._select = select
         if select == "whole_words":
-            if continuation is None:
-                raise UserError(f"select={select!r} needs `continuation`.")
+            if continuation is None or len(continuation) != vocab_size:
+                raise UserError(f"{select!r} needs `continuation` of all tokens.")
             self._continuation = tf.constant(list(continuation), tf.bool)
         elif select == "rare_tokens":
-            if token_counts is None:
-                raise UserError(f"select={select!r} needs `token_counts`.")
+            if token_counts is None or len(token_counts) != vocab_size:
+                raise UserError(f"{select!r} needs `token_counts` of all tokens.")
             # A token that occurs n times has the weight (n + 1)^-0.5.
             counts = tf.constant(list(token_counts), tf.float64)
             self._log_weights = -0.5 * tf.math.log(counts + 1.0)

@@ -248,7 +248,9 @@ def test_bad_arguments_are_named():
         ({"rule": "roberta"}, r"choose one of \['bert', 'electra'\]"),
         ({"mask_rate": 0.25, "max_predictions_per_seq": 20}, "must be 32 to 128"),
         ({"select": "whole_words"}, "continuation"),
+        ({"select": "whole_words", "continuation": [True]}, "continuation"),
         ({"select": "rare_tokens"}, "token_counts"),
+        ({"select": "rare_tokens", "token_counts": {5: 7}}, "token_counts"),
         ({"pad_id": 10**6}, "special token 1000000 is not an id"),
         ({"never_masked": (-1,)}, "special token -1 is not an id"),
     ):
