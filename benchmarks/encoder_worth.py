@@ -129,11 +129,21 @@ def scores(folder, task, data, flags):
     return [seed["scores"][split][metric] for seed in report["seeds"]], baseline
 
 
-def tfidf(task, data):
-    """Returns the score of TF-IDF and a linear model; None without sentences.
+def lexical(words, columns):
+    """Returns TF-IDF features of texts, one column, or of pairs, two.
 
     The features of a pair are the product, the difference and the cosine.
     """
+    sides = [words.transform(column) for column in columns]
+    if len(sides) == 1:
+        return sides[0]
+    shared = sides[0].multiply(sides[1])
+    cosine = scipy.sparse.csr_matrix(shared.sum(1))
+    return scipy.sparse.hstack([shared, abs(sides[0] - sides[1]), cosine]).tocsr()
+
+
+def tfidf(task, data):
+    """Returns the score of TF-IDF and a linear model; None without sentences."""
     if not task.text:
         return None
     options = {"header": task.header, "dtype": str}
@@ -143,12 +153,7 @@ def tfidf(task, data):
     labels, answers = (table.iloc[:, task.label] for table in (train, test))
 
     def features(table):
-        sides = [words.transform(table.iloc[:, column]) for column in task.text]
-        if len(sides) == 1:
-            return sides[0]
-        shared = sides[0].multiply(sides[1])
-        cosine = scipy.sparse.csr_matrix(shared.sum(1))
-        return scipy.sparse.hstack([shared, abs(sides[0] - sides[1]), cosine]).tocsr()
+        return lexical(words, [table.iloc[:, column] for column in task.text])
 
     if task.score == "Spearman":
         model = RidgeCV(alphas=np.logspace(-2, 2, 9))

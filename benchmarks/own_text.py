@@ -9,8 +9,8 @@ tenth of the modules is for evaluation only. `continued` starts from `mini`, `ra
 from random weights and with the smaller generator of configs/mini.cfg; discriminator,
 vocabulary, steps and data order are equal. Each encoder is fine-tuned on two tasks:
 which of ten packages a paragraph is from, and whether the second of two paragraphs
-follows the first. Finished runs are kept. Other seeds may run in a second process once
-the first has written the text.
+follows the first. `tfidf` is logistic regression on words and word pairs. Finished runs
+are kept. Other seeds may run in a second process once the first has written the text.
 """
 
 import ast
@@ -23,9 +23,12 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import encoder_worth
 import harness
 import numpy as np
 import pandas as pd
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 
 from electra_tf import files
 from electra_tf.data import installed
@@ -157,6 +160,23 @@ def scores(name, seed, encoder, folder):
         yield row | {"probe": task, "score": float(np.mean(found)), "scores": found}
 
 
+def tfidf(task, folder):
+    """Returns the accuracy of logistic regression on words and word pairs."""
+    columns = COLUMNS[task].split(",")
+    train, evaluation = (
+        pd.read_csv(folder / f"{task}-{split}.csv", dtype=str, keep_default_na=False)
+        for split in ROWS
+    )
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    words.fit(train[columns].to_numpy().ravel())
+    features, held_out = (
+        encoder_worth.lexical(words, [table[column] for column in columns])
+        for table in (train, evaluation)
+    )
+    model = LogisticRegression(C=10, max_iter=2000).fit(features, train.label)
+    return 100 * model.score(held_out, evaluation.label)
+
+
 def main():
     parser = harness.parser(__doc__, output=False)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/own_text"))
@@ -172,6 +192,11 @@ def main():
     flags = {name: f"{own} {steps} --eval_steps=600" for name, own in SYSTEMS.items()}
     # One step with a rate of 0: the held-out scores of `mini` as it is.
     flags["mini"] = "--init_from=mini --num_train_steps=1 --warmup_steps=1"
+    for task in COLUMNS:
+        row = {"kind": "probe", "system": "tfidf", "seed": 0, "probe": task}
+        row["score"] = tfidf(task, folder)
+        print(json.dumps(row), flush=True)
+        files.append_json_line(folder / "results.jsonl", row)
     for seed in map(int, given.seeds.split(",")):
         for name in given.systems.split(","):
             encoder = pretrained(name, seed, flags[name], folder)
