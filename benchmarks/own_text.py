@@ -188,15 +188,15 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "text.txt").exists():
         write_text(folder)
+        for task in COLUMNS:
+            row = {"kind": "probe", "system": "tfidf", "seed": 0, "probe": task}
+            row["score"] = tfidf(task, folder)
+            print(json.dumps(row), flush=True)
+            files.append_json_line(folder / "results.jsonl", row)
     steps = f"--num_train_steps={given.steps} --warmup_steps={given.steps // 10}"
     flags = {name: f"{own} {steps} --eval_steps=600" for name, own in SYSTEMS.items()}
     # One step with a rate of 0: the held-out scores of `mini` as it is.
     flags["mini"] = "--init_from=mini --num_train_steps=1 --warmup_steps=1"
-    for task in COLUMNS:
-        row = {"kind": "probe", "system": "tfidf", "seed": 0, "probe": task}
-        row["score"] = tfidf(task, folder)
-        print(json.dumps(row), flush=True)
-        files.append_json_line(folder / "results.jsonl", row)
     for seed in map(int, given.seeds.split(",")):
         for name in given.systems.split(","):
             encoder = pretrained(name, seed, flags[name], folder)

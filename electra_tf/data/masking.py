@@ -204,12 +204,12 @@ class Masking:
         if select == "whole_words":
             if continuation is None or len(continuation) != vocab_size:
                 raise UserError(f"{select!r} needs `continuation` of all tokens.")
-            self._continuation = tf.constant(list(continuation), tf.bool)
+            self._continuation = tf.constant(continuation, tf.bool)
         elif select == "rare_tokens":
             if token_counts is None or len(token_counts) != vocab_size:
                 raise UserError(f"{select!r} needs `token_counts` of all tokens.")
             # A token that occurs n times has the weight (n + 1)^-0.5.
-            counts = tf.constant(list(token_counts), tf.float64)
+            counts = tf.cast(token_counts, tf.float64)
             self._log_weights = -0.5 * tf.math.log(counts + 1.0)
 
     def __call__(

@@ -1,5 +1,7 @@
 """Masking: pitfalls 7 to 12 of docs/fidelity.md, each with its own test."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -250,7 +252,8 @@ def test_bad_arguments_are_named():
         ({"select": "whole_words"}, "continuation"),
         ({"select": "whole_words", "continuation": [True]}, "continuation"),
         ({"select": "rare_tokens"}, "token_counts"),
-        ({"select": "rare_tokens", "token_counts": {5: 7}}, "token_counts"),
+        ({"select": "rare_tokens", "token_counts": [7]}, "token_counts"),
+        ({"select": "rare_tokens", "token_counts": Counter(range(VOCAB))}, "Counter"),
         ({"pad_id": 10**6}, "special token 1000000 is not an id"),
         ({"never_masked": (-1,)}, "special token -1 is not an id"),
     ):
