@@ -7,8 +7,7 @@ Both columns choose the learning rate from the same grid on held-out training da
 (--search of run_finetuning.py), not on evaluation data. Then each trains on all
 training data with --seeds seeds. Other columns are the majority baseline and, for
 sentences, TF-IDF of words and word pairs with logistic or ridge regression. Finished
-runs are kept. DATA has the folders glue/, sick/, tagging/ and
-squad/.
+runs are kept. DATA has the folders glue/, sick/, tagging/ and squad/.
 """
 
 import json
@@ -39,7 +38,9 @@ FLAGS = (
 
 
 class Task(NamedTuple):
-    """Flags of run_finetuning.py with {d} for the data, score, files and columns.
+    """Flags of run_finetuning.py, score, files and columns.
+
+    In the flags {d} is the folder of the data, {o} that of the output.
 
     ``text`` and ``label`` are the columns of a sentence task, by number.
     """
@@ -68,7 +69,7 @@ def tags(name, folder, train, dev, flags, score):
 
 SICK = "sick/train.tsv", "sick/test.tsv"
 EWT = "ud-english-ewt", "en_ewt-ud-train.conllu", "en_ewt-ud-test.conllu"
-SHIFTS = "{d}/squad/squadshifts-amazon_reviews_v1.0.json"
+SHIFTS = ("squadshifts-amazon_reviews_v1.0.json", "squadshifts-reddit_v1.0.json")
 TASKS = {
     "STS-B": glue(
         "sts", "STS-B", "--epochs=3 --nopair_doubling", "Spearman", (7, 8), 9
@@ -102,12 +103,21 @@ TASKS = {
         *("sst", "SST-2", "--epochs=1 --max_seq_length=64", "accuracy", (0,), 1)
     ),
     "QA": Task(
-        f"--flagfile={harness.ROOT}/configs/tasks/squad1.cfg --train={SHIFTS},"
-        "{d}/squad/squadshifts-reddit_v1.0.json --eval={d}/squad/dev-v1.1.rebuilt.json "
+        f"--flagfile={harness.ROOT}/configs/tasks/squad1.cfg "
+        "--train={o}/squadshifts.json --eval={d}/squad/dev-v1.1.rebuilt.json "
         "--epochs=1 --max_seq_length=128 --doc_stride=64 --max_query_length=32",
         "F1",
     ),
 }
+
+
+def join_shifts(data, output_dir):
+    """Writes the articles of both training files of QA to one."""
+    parts = [json.loads((data / "squad" / name).read_text()) for name in SHIFTS]
+    articles = [article for part in parts for article in part["data"]]
+    output_dir.mkdir(parents=True, exist_ok=True)
+    joined = json.dumps({"version": "1.0", "data": articles})
+    (output_dir / "squadshifts.json").write_text(joined)
 
 
 def scores(folder, task, data, flags):
@@ -115,7 +125,8 @@ def scores(folder, task, data, flags):
     results = folder / "results.json"
     if not results.exists():
         command = [sys.executable, str(harness.ROOT / "run_finetuning.py")]
-        command += [*FLAGS.split(), *task.flags.format(d=data).split(), *flags]
+        own = task.flags.format(d=data, o=folder.parents[1])
+        command += [*FLAGS.split(), *own.split(), *flags]
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder.with_suffix(".log"), "w") as log:
             command += [f"--output_dir={folder}"]
@@ -209,6 +220,8 @@ def main():
     print("|---|---|---|---|---|---|---|---|")
     for name in given.tasks.split(","):
         task, row = TASKS[name], {"task": name, "score": TASKS[name].score}
+        if name == "QA":
+            join_shifts(given.data, given.output_dir)
         for column in COLUMNS:
             flags = [f"--encoder={given.encoder}", f"--init={column}"]
             flags.append(f"--seeds={given.seeds}")

@@ -97,7 +97,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         counts = collections.Counter(text.partition("=")[0] for text in arguments)
         for _, leaf in fields.fields(config_class):
             name, is_list = fields.flag_name(leaf), isinstance(leaf.default, tuple)
-            if leaf.metadata["required"] and getattr(config, leaf.name) is None:
+            if leaf.metadata["required"] and not getattr(config, leaf.name):
                 raise UserError(f"--{name} is required; see --help.")
             if is_list and not leaf.metadata["repeated"] and counts[f"--{name}"] > 1:
                 note(f"warning: only the last --{name} counts: join with commas.")
@@ -189,10 +189,10 @@ def _parse(
         for name, leaf in own.items()
         if values[name].present
     }
-    for name, value in flat.items():
+    for name, leaf in own.items():
         # Such as --records="$UNSET".
-        if value == []:
-            note(f"warning: --{name} is empty, and counts as not given")
+        if flat.get(leaf.name) in ([], ""):
+            note(f"warning: --{name} is empty")
     config = fields.from_flat(flat, config_class)
     fields.check_dependencies(config)
     if rest and not takes_texts:

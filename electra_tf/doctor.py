@@ -104,17 +104,19 @@ def read(path: str | Path, generator: str | None = None) -> Subject:
 def files(subject: Subject) -> Iterator[Finding]:
     """Checks for missing, damaged or unsupported files, heads and the generator."""
     flags, towers = subject.flags, subject.towers
-    objective = flags.get("objective", "electra")
+    is_other = flags.get("objective", "electra") != "electra"
+    is_other |= flags.get("generator", "masked_lm") != "masked_lm"
     if subject.error:
-        # Other formats cannot hold untied pairs or other objectives.
-        sharing = flags.get("sharing", "tied")
-        is_variant = sharing not in ("tied", "all") or objective != "electra"
-        advice = "Write or copy the files again."
+        # Other formats cannot hold untied pairs, other generators or objectives.
+        is_variant = is_other or flags.get("sharing", "tied") not in ("tied", "all")
+        level, advice = PROBLEM, "Write or copy the files again."
         if flags:
             advice = f"Finish the run (the same command resumes it). {advice}"
-        level = WARNING if towers and is_variant else PROBLEM
+        if towers and is_variant:
+            level = WARNING
+            advice = "Undamaged, it is complete: convert takes its parts (--only)."
         yield Finding(level, subject.error, advice)
-    if not towers or objective != "electra":
+    if not towers or is_other:
         return
     if "discriminator" in towers and not towers["discriminator"].head:
         yield _warning(

@@ -90,6 +90,9 @@ def test_flags_that_need_another_one():
 def test_repeated_and_empty_lists_are_questioned(tmp_path, capsys):
     assert cli.parse(Small, ["--from=x", "--words="]).words == ()
     assert "--words is empty" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="error: --from is required"):
+        cli.run(SMALL, ["--from="])
+    assert "--from is empty" in capsys.readouterr().err
     (tmp_path / "a.cfg").write_text("--words=x\n")
     given = [f"--flagfile={tmp_path / 'a.cfg'}", "--words=y", "--many=p", "--many=q"]
     for more, count in ([], 0), (["--words=z"], 1):

@@ -31,14 +31,15 @@ def word_scores(
 ) -> dict[str, np.ndarray]:
     """Scores every word by several methods, float64 [N]; higher is more suspicious.
 
-    The methods are -log P(original) of the discriminator, -log p of the generator (if
-    there is one) with the piece masked, and minus the log of the piece's count in the
+    The methods are -log P(original) of the discriminator, -log p of the generator (a
+    masked LM) with the piece masked, and minus the log of the piece's count in the
     text. A word has the maximum over its pieces, or NaN without pieces.
     """
     inspector, counts = subject.inspector, subject.text.counts
     rows, word = word_pieces(inspector, sentences)
     pieces = {DISCRIMINATOR: -subject.scores("detection", inspector.detector, rows)}
-    if inspector.home.has_model("generator"):
+    is_masked_lm = inspector.flags.get("generator", "masked_lm") == "masked_lm"
+    if is_masked_lm and inspector.home.has_model("generator"):
         pieces["generator"] = -subject.scores("masked_lm", inspector.generator, rows)
     ids = np.concatenate([row[1:-1] for row in rows])
     pieces["frequency"] = -np.log(counts[ids] + 1.0)

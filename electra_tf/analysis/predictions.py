@@ -5,6 +5,7 @@ Letters: N tokens of all rows without special ones, B batch, S sequence, V vocab
 
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 import pandas as pd
 import tensorflow as tf
@@ -35,7 +36,8 @@ def predict(subject: Subject, rows: Sequence[np.ndarray]) -> tuple[str, pd.DataF
     inspector, vocabulary = subject.inspector, subject.inspector.vocabulary
     seed, size = subject.config.seed, subject.config.batch_size
     if inspector.home.has_model("generator"):
-        kind, generator = "own generator", inspector.generator
+        kind = "own generator"
+        generator = inspector.home.load("generator", keras.Model)
     else:
         kind, generator = "unigram", UnigramGenerator(len(vocabulary))
         generator.set_counts(subject.text.counts)

@@ -501,7 +501,7 @@ class TextModel(TextInputs, TaskModel):
                     f"evaluate(table) scores the whole table and does not take "
                     f"{' or '.join(wrong)}; its options are {', '.join(COLUMNS)}."
                 )
-            given = {name: value for name, value in kwargs.items() if value}
+            given = {name: x for name, x in kwargs.items() if x or x == 0}
             examples = self._read(Path(x), {**self.task.get("columns", {}), **given})
             rows = self._rows_of(examples, training=False)
             outputs = Outputs(self, checked_batch_size(batch_size))(rows)

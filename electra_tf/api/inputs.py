@@ -32,10 +32,12 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
                 f"The model needs {' and '.join(names)}, but {', '.join(missing)} is "
                 f"missing; the columns are {', '.join(map(str, texts))}."
             )
+        _check_pair(texts, names)
         texts = [texts[name] for name in names]
     elif not is_columns:
         rows = plain(texts, " and ".join(names))
         if all(isinstance(row, Mapping) for row in rows):
+            _check_pair(rows[0] if rows else (), names)
             texts = [[row.get(name) for row in rows] for name in names]
         elif not words and all(isinstance(row, tuple | list) for row in rows):
             # Texts that a row lacks become None, which is refused below.
@@ -54,6 +56,14 @@ def columns_of(texts: Any, names: Sequence[str], *, words: bool = False) -> Colu
     if len(set(sizes.values())) > 1:
         raise UserError(f"The columns have different lengths: {sizes}.")
     return columns
+
+
+def _check_pair(columns: Any, names: Sequence[str]) -> None:
+    if "text_pair" in columns and "text_pair" not in names:
+        raise UserError(
+            "The model reads one text, not text_pair: build it with pair=True, or give "
+            "encode tuples."
+        )
 
 
 def named(table: Any) -> Any:

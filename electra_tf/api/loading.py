@@ -96,7 +96,9 @@ def _class_of(kind: Any) -> type[TextModel] | None:
 def fine_tuned(folder: Path) -> TextModel:
     """Loads and compiles the model of a fine-tuning run."""
     if not (folder / MODEL).is_file():
-        raise UserError(f"{folder} holds a fine-tuning run that did not finish.")
+        raise UserError(
+            f"{folder} has no {MODEL}: its run did not finish or was --frozen."
+        )
     home = FinetuningFolder(folder)
     about, network = home.about(), home.load()
     model_class = _class_of(about["kind"])

@@ -135,7 +135,10 @@ def encoder_and_tokenizer(
     """
     known = ("dropout", "attention_dropout", "mixed_precision")
     if wrong := sorted(options.keys() - set(known)):
-        raise UserError(f"Unknown option {wrong[0]!r}; known are {', '.join(known)}.")
+        raise UserError(
+            f"Unknown option {wrong[0]!r}; known are {', '.join(known)} and, of new "
+            "heads, learning_rate, layerwise_decay, adam_bias_correction, head_init."
+        )
     with folder_of(source) as folder:
         flags = {"encoder": str(folder), **options}
         start = finetuning.pretrained(fields.from_flat(flags, FinetuneConfig), _warn)

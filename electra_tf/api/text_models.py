@@ -249,8 +249,8 @@ class QuestionAnswering(TextModel):
     """Extractive question answering: predicts an answer span of the context.
 
     Texts are the columns ``question`` and ``context``. Targets are a list of answers,
-    or the columns ``answer`` and, if known, ``start``, the answer's character offset in
-    the context. An empty answer marks an unanswerable question.
+    or the columns ``answer`` and, if known, ``start`` or ``answer_start``, the answer's
+    character offset in the context. An empty answer marks an unanswerable question.
 
     Examples:
         >>> model = et.QuestionAnswering.from_preset("mini", max_query_length=16)
@@ -296,8 +296,9 @@ class QuestionAnswering(TextModel):
         columns = y if isinstance(y, Mapping) else {"answer": y}
         answers = columns_of(columns, ("answer",))["answer"]
         starts = [None] * len(answers)
-        if "start" in columns:
-            starts = plain(columns["start"], "start")
+        for name in ("start", "answer_start"):
+            if name in columns:
+                starts = plain(columns[name], name)
         if len(starts) != len(answers):
             raise UserError(f"{len(answers)} answers, but {len(starts)} starts.")
         return list(zip(answers, starts, strict=True))

@@ -162,10 +162,10 @@ class TextInputs(SentenceEncoder):
         if not isinstance(x, tf.data.Dataset):
             rows = self._rows(x, y, sample_weight)
             return self._dataset_of(rows, batch_size, shuffle=shuffle)
-        if y is not None or sample_weight is not None or batch_size is not None:
-            raise UserError(
-                "Batches have labels: leave out y, sample_weight and batch_size."
-            )
+        options = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+        options["shuffle"] = shuffle or None
+        if given := [name for name, value in options.items() if value is not None]:
+            raise UserError(f"x is batches with labels: leave out {', '.join(given)}.")
         inputs, *_ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
         if isinstance(inputs, Mapping) and "input_ids" in inputs:
             return x

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import math
 import operator
+import os
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -217,7 +218,8 @@ def from_flat(values: dict[str, Any], config_class: type) -> Any:
         if name not in (*known, *removed):
             hint = did_you_mean(name, known)
             raise UserError(f"{name} is not a flag of this command.{hint}")
-    values = {n: tuple(x) if isinstance(x, list) else x for n, x in values.items()}
+    kind = kinds(config_class)
+    values = {name: _plain(value, kind.get(name)) for name, value in values.items()}
     built = {}
     for name, group in groups(config_class):
         own = [leaf.name for leaf in dataclasses.fields(group) if leaf.name in values]
@@ -227,6 +229,16 @@ def from_flat(values: dict[str, Any], config_class: type) -> Any:
     config = config_class(**built)
     object.__setattr__(config, "given", frozenset(values))
     return config
+
+
+def _plain(value: Any, kind: Any = None) -> Any:
+    """Returns a value as the command line gives it, which config.json can hold."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    # A number may name a column.
+    if isinstance(value, os.PathLike) or (kind is str and type(value) is int):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value
 
 
 def resumable_fields(config_class: type) -> frozenset[str]:

@@ -29,7 +29,7 @@ class CorpusFlags(Group):
         "WordPiece vocabulary, one token per line; default: vocab.txt in the folder of "
         "the records, which is trained on the corpus if it does not exist."
     )
-    vocab_size: int = field("Entries of a trained vocabulary.", 30522, min=1)
+    vocab_size: int = field("Size of a trained vocabulary.", 30522, min=1, max=1 << 24)
     lower_case: bool = field("Lower-case the text.", True)
     strip_accents: bool = field(
         "Strip accents (only with lower_case). This merges words (German sch\u00f6n, "

@@ -56,11 +56,6 @@ def validate(config: PretrainConfig) -> None:
         "--distribution=multi_worker needs --records that every worker can read: "
         "build them first with `electra-tf records`.",
     )
-    require(
-        config.optimizer.lr_schedule != "sequential" or not _never_peaks(config),
-        f"--warmup_steps={config.optimizer.warmup_steps} leaves no step for the decay "
-        "of --lr_schedule=sequential: shorten it, or use --lr_schedule=product.",
-    )
     if config.has_generator_network and generator.sharing == "all":
         require(
             config.generator_kind != "two_tower" and name not in ADVERSARIAL,
@@ -96,6 +91,11 @@ def validate(config: PretrainConfig) -> None:
             "need one size. Add --generator_hidden_size=1 --generator_layers=1 "
             "--sharing=nes (or gdes), or --notwo_stage_copy (failed in the paper).",
         )
+    require(
+        config.optimizer.lr_schedule != "sequential" or not _never_peaks(config),
+        f"--warmup_steps={config.optimizer.warmup_steps} leaves no step for the decay "
+        "of --lr_schedule=sequential: shorten it, or use --lr_schedule=product.",
+    )
     if name in ADVERSARIAL:
         require(
             config.objective.objective == "electra",

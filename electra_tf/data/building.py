@@ -19,7 +19,7 @@ from typing import Any
 from electra_tf import files
 from electra_tf.cli import Log, note
 from electra_tf.config.fields import CASING
-from electra_tf.config.records import RecordsConfig
+from electra_tf.config.records import CorpusFlags, RecordsConfig
 from electra_tf.data import corpora, records, units
 from electra_tf.data.selection import REASONS, characters, text_hash
 from electra_tf.data.vocabulary import Vocabulary, train_vocabulary
@@ -73,16 +73,7 @@ def build(
     if config.vocab_file and not vocabulary:
         vocabulary = Vocabulary.load(config.vocab_file)
     vocabulary = vocabulary or prepare_vocabulary(config, outputs=outputs, log=log)
-    words = [token for token in vocabulary.tokens if not token.startswith("[")]
-    lost = sum(token != token.lower() for token in words)
-    if config.strip_accents:
-        lost += sum(not unicodedata.is_normalized("NFD", token) for token in words)
-    if config.lower_case and lost > _MANY * len(words):
-        log(
-            f"warning: {lost:,} tokens of the vocabulary have capitals or accents, "
-            "which are removed from the text: was it built with --nolower_case or "
-            "--nostrip_accents?"
-        )
+    warn_of_casing(vocabulary, config, log)
     job = units.Job(settings=config, vocabulary=vocabulary, folder=str(folder / WORK))
     wanted["vocabulary_sha256"] = vocabulary.sha256
     sources = []
@@ -274,6 +265,20 @@ def _finish(
     return manifest
 
 
+def warn_of_casing(vocabulary: Vocabulary, config: CorpusFlags, log: Log) -> None:
+    """Warns if a vocabulary of cased text has the casing of uncased text."""
+    words = [token for token in vocabulary.tokens if not token.startswith("[")]
+    lost = sum(token != token.lower() for token in words)
+    if config.strip_accents:
+        lost += sum(not unicodedata.is_normalized("NFD", token) for token in words)
+    if config.lower_case and lost > _MANY * len(words):
+        log(
+            f"warning: {lost:,} tokens of the vocabulary have capitals or accents, "
+            "which are removed from the text: was it built with --nolower_case or "
+            "--nostrip_accents?"
+        )
+
+
 def prepare_vocabulary(
     config: RecordsConfig, *, outputs: Sequence[files.AnyPath] = (), log: Log = note
 ) -> Vocabulary:
@@ -290,7 +295,10 @@ def prepare_vocabulary(
     sources, is_finished = [], (folder / records.MANIFEST).exists()
     if not path.is_file() or config.overwrite or not is_finished:
         sources = corpora.open_corpus(
-            config.corpus, text_column=config.text_column, outputs=outputs
+            config.corpus,
+            text_column=config.text_column,
+            outputs=outputs,
+            log=None if path.is_file() else log,
         )
         settings["corpus_sha256"] = corpora.corpus_hash(sources)
     with files.owned(folder, log):

@@ -20,7 +20,7 @@ from electra_tf.errors import UserError, explained
 SUFFIXES = (".txt", ".md", ".rst")
 # Tables have a document per row.
 TABLES = (*tables.READERS, ".parquet")
-_NESTED = (".json", ".jsonl", ".parquet")
+_NESTED = (".json", ".jsonl", ".ndjson", ".parquet")
 _BLOCK = 1 << 16
 _COMPRESSION = 4  # Typical of text.
 LONG_LINE = 1 << 20  # Characters.
@@ -99,7 +99,7 @@ def _files(
     """Lists the files of a spec; appends paths that it skips to ``skipped``."""
     if paths.is_file(spec):
         if paths.size(spec) == 0:
-            raise UserError(f"{spec}: the file is empty. Leave it out.")
+            raise UserError(f"{spec}: the file is empty, or a pipe. Leave it out.")
         return [spec]
     is_remote = paths.is_remote(spec)
     is_folder = not is_remote and os.path.isdir(spec)
@@ -115,6 +115,8 @@ def _files(
             and not any(map(Path(path).resolve().is_relative_to, ours))
         ):
             matches.append(path)
+        elif "**" not in spec and paths.is_folder(path):
+            skipped.append(f"{path} (folder)")
     problem = "not a file or folder, and no file matches it as a pattern"
     if is_folder:
         texts, tabular = (
@@ -160,7 +162,9 @@ def corpus_hash(sources: Sequence[Source]) -> str:
     digest = hashlib.sha256()
     for source in sources:
         # Names without folders: moving a corpus must not change its hash.
-        digest.update(f"{Path(source.name).name} {source.fingerprint()}\n".encode())
+        line = f"{Path(source.name).name} {source.fingerprint()}\n"
+        # Names may be in other encodings.
+        digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 

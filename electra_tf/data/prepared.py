@@ -15,9 +15,11 @@ from electra_tf.config.fields import CASING
 from electra_tf.config.pretraining import DataConfig
 from electra_tf.config.records import RecordsConfig
 from electra_tf.data import paths, pipeline, records
-from electra_tf.data.building import build
+from electra_tf.data.building import build, warn_of_casing
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError
+
+COUNTED_RECORDS = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +44,11 @@ class PretrainingData:
 
     @functools.cached_property
     def token_counts(self) -> np.ndarray:
-        """Token counts of the first 200,000 training records, [V] int64."""
-        stream = tf.data.TFRecordDataset(self.train_files).take(200_000)
+        """Token counts of 200,000 training records, spread over all files, [V]."""
+        # The first files would be those of the first corpus.
+        each = -(-COUNTED_RECORDS // len(self.train_files))
+        files = tf.data.Dataset.from_tensor_slices([*self.train_files])
+        stream = files.flat_map(lambda file: tf.data.TFRecordDataset(file).take(each))
         vocabulary, size = self.vocabulary, len(self.vocabulary)
         batches = stream.batch(1000).map(
             lambda batch: pipeline.parse_batch(batch, size).flat_values
@@ -97,6 +102,8 @@ def given_data(config: DataConfig, log: Log) -> PretrainingData:
         else:
             log(f"{folder} has no manifest: its records are not checked.")
     casing = {name: getattr(config, name) for name in CASING}
+    if not manifests:
+        warn_of_casing(vocabulary, config, log)
     for number, (folder, manifest) in enumerate(manifests.items()):
         stored = {name: manifest.settings[name] for name in CASING}
         if number and stored != casing:

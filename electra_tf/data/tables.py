@@ -74,6 +74,7 @@ READERS: dict[str, Callable[[Iterable[str], str], Rows]] = {
     ".tsv": tsv_rows,
     ".jsonl": json_rows,
     ".json": json_rows,
+    ".ndjson": json_rows,
 }
 
 

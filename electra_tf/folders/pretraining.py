@@ -218,8 +218,9 @@ class PretrainingFolder:
     def save(self, by_name: Mapping[str, keras.Model], *, halves: bool = False) -> None:
         """Saves models; float16 files omit an encoder that another network contains."""
         suffix = models.HALVES if halves else models.KERAS
+        parts = [getattr(model, "encoder", None) for model in by_name.values()]
         for name, model in by_name.items():
-            if not (halves and name == "encoder" and len(by_name) > 1):
+            if not (halves and model in parts):
                 models.save(model, self.path / f"{name}{suffix}")
 
     def has_checkpoint(self) -> bool:
@@ -279,7 +280,9 @@ def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, An
 
 
 def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    # Not `-C`: an installed package may lie in another project's repository.
+    repository = Path(__file__).parents[2] / ".git"
+    command = ["git", f"--git-dir={repository}", "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import files
+from electra_tf.config.fields import CASING
 from electra_tf.data.vocabulary import Vocabulary
 from electra_tf.errors import UserError, explained
 from electra_tf.folders.models import HUGGING_FACE_FILES
@@ -83,6 +84,8 @@ def read(source: Source) -> Imported:
     tensors = Tensors(arrays, prefix)
     has_body = tensors.starting_with(GENERATOR)
     heads = {r: tensors.starting_with(f"{s}/") for r, s in HEAD_SCOPES.items()}
+    # Beside two towers the head may be that of Electric, which returns energies.
+    heads["discriminator"] &= not tensors.starting_with("cloze_predictions/")
     # A checkpoint with only the generator's head is a masked LM under `electra/`.
     bodies = {}
     if has_body or heads["discriminator"] or not heads["generator"]:
@@ -183,5 +186,6 @@ def write(folder: Path, model: Imported) -> tuple[str, ...]:
     # The name only, so that the folder can be moved.
     files.write_text(folder / "checkpoint", f'model_checkpoint_path: "{_PREFIX}"\n')
     model.vocabulary.save(folder / "vocab.txt")
-    is_cased = model.lower_case is False
-    return ("the format has no casing: read it with --nolower_case",) * is_cased
+    flags = [f"--no{name}" for name in CASING if getattr(model, name) is False]
+    note = f"the format has no casing: read it with {' '.join(flags)}"
+    return (note,) * bool(flags)

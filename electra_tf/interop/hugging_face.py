@@ -104,7 +104,8 @@ def read(source: Source) -> Imported:
                 f"{source.path} and {other} must hold a discriminator and a generator, "
                 "in this order."
             )
-        if second.vocabulary not in (None, model.vocabulary):
+        ours, theirs = model.vocabulary, second.vocabulary
+        if ours and theirs and ours != theirs:
             raise UserError(f"{source.path} and {other} have different vocabularies.")
         towers, not_taken = towers | second.towers, not_taken + second.not_taken
     towers = source.selected(towers)

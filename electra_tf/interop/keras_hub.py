@@ -149,10 +149,13 @@ def _tokenizer_of(path: Path) -> dict[str, Any]:
         return {}
     tokenizer = _hub().models.ElectraTokenizer.from_preset(str(path))
     prefix, splits = tokenizer.suffix_indicator, tokenizer.split
-    if prefix != "##" or not splits:
+    if prefix != "##" or not (splits and tokenizer.split_on_cjk):
         raise UserError(
-            f"suffix_indicator is {prefix!r} and split {splits}, not '##' and True."
+            f"suffix_indicator is {prefix!r}, split {splits} and split_on_cjk "
+            f"{tokenizer.split_on_cjk}, not '##', True and True."
         )
+    if tokenizer.strip_accents and not tokenizer.lowercase:
+        raise UserError("strip_accents without lowercase is not supported.")
     return {
         "vocabulary": Vocabulary(tuple(tokenizer.get_vocabulary())),
         "lower_case": tokenizer.lowercase,

@@ -130,8 +130,8 @@ class ReinforceElectra(_AdversarialElectra):
     The reward R of a sample is the discriminator's loss at its position. The policy
     gradient is (R - b) grad log p_G. The distribution p_G is the sampler's, temperature
     included. The baseline b is the ``RewardBaseline`` of the generator's last hidden
-    state at the position. The paper does not specify its training: its loss, weighted
-    with ``generator_weight``, trains only the linear map, also while w is 0.
+    state at the position, trained by cross-entropy to match the reward. Its loss,
+    weighted with ``generator_weight``, trains only the linear map, also while w is 0.
 
     ``adversarial_weight`` w is a number in [0, 1] or a schedule. The sampler must have
     a ``distribution`` method like ``CategoricalSampler``.

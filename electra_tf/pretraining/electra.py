@@ -210,8 +210,11 @@ def _check_parts(generator: Any, discriminator: Any, objective: Any) -> None:
             raise UserError(f"Electra got {value!r} instead of a {kind.__name__}.")
     if isinstance(generator, TextEncoder):
         raise UserError("The generator is an encoder: pass et.MaskedLM(encoder).")
+    own = discriminator.embeddings
+    if getattr(objective, "embeddings", own) is not own:
+        raise UserError("The objective needs the table of the discriminator.")
     table = getattr(getattr(generator, "head", None), "embeddings", generator)
-    theirs, ours = getattr(table, "vocab_size", 0), discriminator.embeddings.vocab_size
+    theirs, ours = getattr(table, "vocab_size", 0), own.vocab_size
     if theirs and theirs != ours:
         raise UserError(
             f"The generator has {theirs} tokens, the discriminator {ours}: give both "

@@ -97,6 +97,7 @@ def run(
     invalid inputs, and if another process runs in the folder.
     """
     began = time.monotonic()
+    fields.check_dependencies(config)
     try:
         if config.search.search:
             config = searched(config, log, task)

@@ -89,7 +89,7 @@ def examine(data: TaskData, answers: Any, log: Log) -> dict[str, Any]:
         log(_class_table(classes))
         error = report["calibration_error"]
         log(f"calibration error of the probabilities {100 * error:.1f} %")
-    if task.tunes:
+    if task.tunes and hasattr(task, "threshold"):
         log(f"threshold {task.threshold:g}")
     counts = {main: len(examples), "train": len(data.train)}
     report |= {"intervals": intervals, "above_baseline": above, "examples": counts}

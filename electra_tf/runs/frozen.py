@@ -1,7 +1,7 @@
 """Frozen probes: linear models on the hidden states of a frozen encoder.
 
 A linear layer on a learned mixture of all layers is trained to convergence with L-BFGS.
-Its loss is convex, so that it needs neither learning rate nor seed. The probes follow
+It starts from zero and equal shares, without learning rate or seed. The probes follow
 Tenney et al., 2019, the mixture ELMo (Peters et al., 2018).
 
 Letters: L layers (with the first block's input), N words or texts, D hidden size, C

@@ -254,7 +254,7 @@ def export_litert(
     try:
         content = converter.convert()
     except Exception as error:  # The error class is private.
-        raise _cannot("LiteRT", "--export_litert", error) from error
+        raise _cannot("LiteRT", error) from error
     runner = Interpreter(model_content=content).get_signature_runner()
     return write_checked(
         module, lambda inputs: runner(**inputs), content, path, precision, accept
@@ -301,7 +301,7 @@ def export_onnx(
         if precision == "int8":
             content = _quantized(converted, model.head.name)
     except Exception as error:  # Many error classes are possible.
-        raise _cannot("ONNX", "--export_onnx", error) from error
+        raise _cannot("ONNX", error) from error
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
@@ -337,10 +337,10 @@ def _quantized(model: Any, head: str) -> bytes:
         return path.read_bytes()
 
 
-def _cannot(kind: str, flag: str, error: Exception) -> UserError:
+def _cannot(kind: str, error: Exception) -> UserError:
     return UserError(
-        f"{kind} cannot represent this model: {str(error)[:300]}. Leave out {flag}; "
-        "the SavedModel is complete."
+        f"{kind} cannot represent this model: {str(error)[:300]}. Use the SavedModel, "
+        "and leave out --export_litert or --export_onnx."
     )
 
 
@@ -374,7 +374,8 @@ def write_checked(
     if not difference < (math.inf if precision == "int8" else allowed):
         raise UserError(
             f"{Path(path).name} differs from the Keras model by {difference:.2g} and "
-            "was not written: leave out --export_litert or --export_onnx."
+            "was not written: leave out --export_litert or --export_onnx, and use the "
+            "SavedModel."
         )
     accept(run)
     with files.open_new(path, "wb") as file:

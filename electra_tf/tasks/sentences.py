@@ -169,7 +169,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _number(column: str, conllu: bool, kind: str, path: str) -> int:
-    if re.fullmatch("-?[0-9]{1,9}", column):
+    if re.fullmatch("-?[0-9]{1,9}", str(column)):
         return int(column)
     if conllu and column.upper() in CONLLU_COLUMNS:
         return CONLLU_COLUMNS.index(column.upper())
@@ -182,7 +182,7 @@ def _cell(cells: list[str], column: int, kind: str, where: str) -> str:
         raise UserError(f"{where}: {len(cells)} columns; --{kind}_column is {column}.")
     if not cells[column].strip(_WHITE_SPACE):
         raise UserError(f"{where}: the {kind} is empty.")
-    return cells[column]
+    return cells[column].strip(_WHITE_SPACE)
 
 
 def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def _list(value: Any, column: str, where: str) -> tuple[str, ...]:
         )
     if not parts or not all(part.strip(_WHITE_SPACE) for part in parts):
         raise UserError(f"{where}: column {column} is empty or holds an empty string.")
-    return tuple(parts)
+    return tuple(part.strip(_WHITE_SPACE) for part in parts)
 
 
 Span = tuple[str, int, int]

@@ -88,7 +88,9 @@ class TextTask(Task):
         """Tokenizes each example to one row, or to windows that share its weight."""
         labeled = all(example.label is not None for example in examples)
         targets = self.targets(examples) if labeled else None
-        texts = [example.texts for example in examples]
+        texts, names = [example.texts for example in examples], self.text_names
+        if {*map(len, texts)} - {len(names)}:
+            raise UserError(f"Examples must have the texts {names}: set `pair`.")
         rows = encode_texts(tokenizer, texts, max_seq_length, self.long_texts)
         text, weights = rows.example, None
         if training and self.long_texts == "windows":
@@ -424,6 +426,8 @@ class Regression(TextTask):
 
 
 def _sorted(labels: set[str]) -> tuple[str, ...]:
+    if wrong := [label for label in labels if not isinstance(label, str)]:
+        raise UserError(f"Labels must be strings, got {wrong[0]!r}.")
     ordered = sorted(labels)
     with contextlib.suppress(ValueError):
         # NaN has no order: the result would depend on the order of the set.

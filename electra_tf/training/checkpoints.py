@@ -30,7 +30,7 @@ class CheckpointStore:
 
     Saves are atomic. ``restore_latest`` compares checksums and skips damaged
     checkpoints. With several workers, each must call ``save`` at the same steps; only
-    the chief's files are kept. ``keep=None`` keeps all checkpoints.
+    the chief's files are kept.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class CheckpointStore:
         directory: str | os.PathLike,
         variables: Mapping[str, tf.Variable],
         *,
-        keep: int | None = 5,
+        keep: int = 5,
         log: Log = note,
     ):
         self.directory = Path(directory)
@@ -89,7 +89,6 @@ class CheckpointStore:
             # For ``tf.train.latest_checkpoint``; before the deletion of its old target.
             state = f'model_checkpoint_path: "{_PREFIX}-{step}"\n'
             files.write_text(self.directory / "checkpoint", state)
-        if self._writes_here and self._keep is not None:
             # Later ones are damaged, since training resumed before them.
             until_now = [each for each in self.steps() if each <= step]
             for old in until_now[: -self._keep]:

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 from scipy import special
 
-from electra_tf.analysis import Inspector, predictions
+from electra_tf.analysis import Inspector, errors, predictions
 from electra_tf.analysis.subject import Subject, Text, read_text
 from electra_tf.config.commands import AnalyzeConfig
 from electra_tf.data.records import write_shard
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.pretraining import UnigramGenerator
 from electra_tf.runs.scores import row_scores
 from tests import tiny_run
 from tests.data.common import save_manifest
@@ -53,6 +54,14 @@ def test_without_a_generator_tokens_have_their_frequencies(tmp_path):
     assert (kind, {*found.shown}) == ("unigram", {5, 6})
     share = found.is_replaced.sum() / found.is_masked.sum()
     assert share == pytest.approx(0.5, abs=0.08)
+    # That of a run with --generator=unigram.
+    generator = UnigramGenerator(len(TOKENS))
+    generator.set_counts(counts)
+    generator.save(tmp_path / "generator.keras")
+    kind, again = predictions.predict(subject, rows)
+    assert (kind, {*again.shown}) == ("own generator", {5, 6})
+    subject.inspector.flags["generator"] = "unigram"
+    assert [*errors.word_scores(subject, [["movie"]])] == ["discriminator", "frequency"]
 
 
 def test_long_lines_become_several_rows(inspector, tmp_path):

@@ -264,6 +264,9 @@ def test_any_model_encodes_strings_and_pairs(models):
         ("QuestionAnswering", AB, {"answer": ["b"], "start": [0.5]}, "Row 0"),
         ("QuestionAnswering", AB, {"answer": ["b"], "start": [np.nan]}, "Row 0"),
         ("QuestionAnswering", AB, {"answer": ["b"], "start": ["x"]}, "Row 0"),
+        ("QuestionAnswering", AB, {"answer": ["b"], "answer_start": [1]}, "character"),
+        ("TextClassifier", {"text": ["a"], "text_pair": ["b"]}, [0], "pair=True"),
+        ("TextClassifier", [{"text": "a", "text_pair": "b"}], [0], "pair=True"),
         ("QuestionAnswering", AB, [{"answer": "b", "start": 0}], r"answer \(row 0\)"),
         ("QuestionAnswering", AB, {"text": ["b"]}, "needs answer, but answer is"),
         ("QuestionAnswering", AB, [None], "row 0"),
@@ -577,4 +580,6 @@ def test_arguments_of_keras_work(models, starts):
     close(model.evaluate(cached, verbose=0), model.evaluate(WORDS, LABELS, verbose=0))
     with pytest.raises(ValueError, match="leave out y"):
         model.evaluate(cached, LABELS)
+    with pytest.raises(ValueError, match="leave out shuffle"):
+        model.preprocess(cached, shuffle=True)
     assert model.predict(WORDS, 2, verbose=1) == model.predict(WORDS, 2, "auto")

@@ -109,7 +109,11 @@ def test_tables_have_the_columns_of_the_model(runs, tuned, preset, tmp_path):
     for tag in ("X", "Y"):
         row = f"1\tgood\t_\t{tag}\t_\t_\t0\troot\t_\t_\n"
         table.write_bytes(gzip.compress(row.encode()))
-        assert tagger.evaluate(table)["accuracy"] == 100 * (tag == predicted)
+        right = 100 * (tag == predicted)
+        assert tagger.evaluate(table)["accuracy"] == right
+        (tmp_path / "dev.txt").write_text(f"{tag} good\n")
+        columns = {"word_column": 1, "tag_column": 0}
+        assert tagger.evaluate(tmp_path / "dev.txt", **columns)["accuracy"] == right
 
 
 def by_hand(model, text, pooling, layer):

@@ -49,6 +49,7 @@ def test_what_fits_is_allowed(flags):
         ("--freeze_generator --init_from=x", "Add --sharing=nes"),
         ("--training=two_stage --sharing=nes", "both need one size"),
         (f"{STAGES} --generator_steps=9 --num_train_steps=9", "must be between 1 and"),
+        (f"{STAGES} {LATE} --generator_steps=6", "must be between 1 and"),
         (f"{STAGES} {FROZEN}", "with --training=two_stage"),
         ("--freeze_generator --sharing=nes", "sample noise"),
         (f"{FROZEN} --generator_learning_rate=1", "cannot be used with --freeze_gen"),

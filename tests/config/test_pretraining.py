@@ -1,6 +1,9 @@
+import json
 import pkgutil
 import typing
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from electra_tf import cli
@@ -114,6 +117,13 @@ def test_a_generator_that_cannot_be_names_its_own_flag():
         message = rf"--generator_hidden_size=0\.\d makes a generator of width {width} "
         with pytest.raises(ValueError, match=message):
             _ = parse(*given).generator_encoder
+
+
+def test_values_of_python_are_those_of_flags():
+    given = {"output_dir": Path("runs/x"), "seed": np.int64(3), "tag_column": 0}
+    config = fields.from_flat(given, FinetuneConfig)
+    flat = json.loads(json.dumps(fields.to_flat(config)))
+    assert [flat[name] for name in given] == ["runs/x", 3, "0"]
 
 
 def test_edges_are_allowed():

@@ -46,7 +46,7 @@ def table(name, rows):
         file = io.BytesIO()
         parquet.write_table(pyarrow.Table.from_pylist(rows), file)
         return file.getvalue()
-    if ".json" in name:
+    if "json" in name:
         return "\n".join(map(json.dumps, rows)).encode()
     file = io.StringIO(newline="")
     writer = csv.DictWriter(

@@ -114,10 +114,16 @@ def test_broken_links_and_unreadable_folders_are_named(write, tmp_path, monkeypa
     write("b/c.txt", "unreadable")
     (tmp_path / "d.txt").symlink_to(tmp_path / "moved.txt")
     said = []
-    for spec in (tmp_path, tmp_path / "*.txt"):
+    for spec in (tmp_path, tmp_path / "*.txt", tmp_path / "*"):
         assert documents(spec, log=said.append) == [["text"]]
         assert "d.txt (broken link)" in said[-1]
     assert f"{tmp_path}/b (Permission denied)" in said[0]
+    assert f"{tmp_path}/b (folder)" in said[2]
+    # As unpacked from an archive in Latin-1.
+    name = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    os.rename(tmp_path / "a.txt", name)
+    sources = open_corpus([os.fsdecode(name)])
+    assert corpora.corpus_hash(sources) != corpora.corpus_hash([])
 
 
 def test_outputs_are_left_out_of_folders_and_patterns(write, tmp_path):
@@ -202,7 +208,8 @@ ROWS = ["one\ntwo", 'a "quote", \u00e9', " ", "x\ty\r\nz"]
 
 
 @pytest.mark.parametrize(
-    "name", ["a.jsonl", "a.json.gz", "a.CSV", "a.csv.xz", "a.tsv", "a.parquet.zst"]
+    "name",
+    ["a.jsonl", "a.json.gz", "a.ndjson", "a.CSV", "a.csv.xz", "a.tsv", "a.parquet.zst"],
 )
 def test_rows_of_a_table_are_documents(name, write, tmp_path):
     rows = ROWS if "tsv" not in name else [" one ", "two, three"]

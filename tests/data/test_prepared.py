@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from electra_tf.config.pretraining import DataConfig
-from electra_tf.data import pipeline, records
+from electra_tf.data import pipeline, prepared, records
 from electra_tf.data.prepared import given_data
 from electra_tf.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.data import common
@@ -17,9 +17,9 @@ def build(folder, *, words=WORDS, first=0, **options):
     folder.mkdir()
     lines = [" ".join(words[(n + k) % 4] for k in range(9 + n)) for n in range(40)]
     (folder / "text.txt").write_text("\n\n".join(lines[first:]))
-    options = {"max_seq_length": 32, **options}
     vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))
-    return common.build(folder / "text.txt", folder, vocabulary=vocabulary, **options)
+    options = {"max_seq_length": 32, "vocabulary": vocabulary, **options}
+    return common.build(folder / "text.txt", folder, **options)
 
 
 def given(*patterns, **options):
@@ -100,6 +100,26 @@ def test_flags_that_do_not_fit_the_records_are_reported(tmp_path, capsys):
     data = DataConfig(records=(str(tmp_path / "a"),), max_seq_length=512)
     given_data(data, print)
     assert "hold at most 32 tokens: --max_seq_length=512" in capsys.readouterr().out
+
+
+def test_cased_tokens_of_records_without_a_manifest(tmp_path, capsys):
+    build(tmp_path / "a", words=("Wa", "Wb", "Wc", "Wd"), lower_case=False)
+    (tmp_path / "a" / "manifest.json").unlink()
+    for lower_case in (True, False):
+        given(tmp_path / "a", lower_case=lower_case)
+        said = capsys.readouterr().out
+        assert ("4 tokens of the vocabulary have capitals" in said) == lower_case
+
+
+def test_tokens_of_all_corpora_are_counted(tmp_path, monkeypatch):
+    """The counts were those of the first corpus alone."""
+    monkeypatch.setattr(prepared, "COUNTED_RECORDS", 8)
+    words = (*WORDS, "wx", "wy", "wz", "ww")
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *words))
+    for name, part in (("a", words[:4]), ("b", words[4:])):
+        build(tmp_path / name, words=part, vocabulary=vocabulary)
+    counts = given(tmp_path / "a", tmp_path / "b").token_counts[5:]
+    assert (counts > 0).all()
 
 
 def test_records_with_a_scheme(tmp_path):

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import electra_tf as et
 from electra_tf import doctor
 from electra_tf.__main__ import main as command
 from electra_tf.data.vocabulary import Vocabulary
+from electra_tf.pretraining import UnigramGenerator
 from tests import tiny, tiny_run
 from tests.interop.models import GOLDEN
 from tests.layers.helpers import randomize
@@ -126,6 +128,14 @@ def test_an_untied_pair(tmp_path):
     text = "do not share their embeddings"
     check(doctor.examine(found), "WARNING", "files", text)
     check(doctor.examine(with_flags(found, sharing="tied")), "PROBLEM", "files", text)
+
+
+def test_a_generator_that_other_formats_lack(tmp_path):
+    model = tiny_run.electra()
+    unigram = UnigramGenerator(len(TOKENS))
+    model = et.Electra(unigram, model.discriminator, objective=model.objective)
+    found = doctor.read(tiny_run.save(tmp_path, model, generator="unigram"))
+    check(doctor.examine(found), "WARNING", "files", "trained with UnigramGenerator")
 
 
 def test_other_epsilons(tmp_path):

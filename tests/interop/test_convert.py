@@ -136,6 +136,18 @@ def test_float16_rounds_and_halves(finished, tmp_path, monkeypatch, format_name)
         assert start.tokenizer.lower_case is False
 
 
+def test_float16_keeps_a_discriminator_without_a_head(finished, tmp_path):
+    """The generator's encoder took its place in fine-tuning."""
+    bare, out = shutil.copytree(finished, tmp_path / "bare"), tmp_path / "little"
+    (bare / "discriminator.keras").unlink()
+    run(bare, out, "--float16")
+    expected = run_folder.read(Source(str(bare))).discriminator.encoder
+    encoder = run_folder.read(Source(str(out))).discriminator.encoder
+    for name, array in expected.items():
+        np.testing.assert_array_equal(encoder[name], array.astype(np.float16))
+    assert fine_tuning_start(out).encoder.hidden_size == 32
+
+
 def test_the_model_card_states_data_steps_and_scores(finished, tmp_path):
     run(finished, tmp_path / "out", "--format=hugging_face")
     card = (tmp_path / "out" / "README.md").read_text()

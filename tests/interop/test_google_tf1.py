@@ -73,6 +73,8 @@ def test_outputs_are_numpys_and_written_checkpoints_are_the_same(case, tmp_path)
     assert google_tf1.write(out, imported) == ()
     cased = dataclasses.replace(imported, lower_case=False)
     assert "--nolower_case" in google_tf1.write(out, cased)[0]
+    accented = dataclasses.replace(imported, strip_accents=False)
+    assert google_tf1.write(out, accented)[0].endswith("with --nostrip_accents")
     reader = tf.train.load_checkpoint(str(out))
     names = reader.get_variable_to_shape_map()
     np.testing.assert_equal(
@@ -182,6 +184,14 @@ def test_a_generator_with_tables_of_its_own_is_imported_alone(tmp_path):
     tables = read(tmp_path, only="generator").generator.encoder
     words = "embeddings/word_embeddings"
     np.testing.assert_array_equal(tables[words], own[f"generator/{words}"])
+
+
+def test_the_head_of_electric_is_not_taken(tmp_path):
+    extra = {"cloze_predictions/output_bias": np.zeros(SIZES["vocab"], np.float32)}
+    checkpoint(tmp_path, *CASES["small"], extra)
+    found = read(tmp_path, only="discriminator")
+    assert found.discriminator.head == {}
+    assert "discriminator_predictions/dense/kernel" in found.not_taken
 
 
 def test_masked_lm_alone_and_one_encoder_for_both(tmp_path):

@@ -99,6 +99,11 @@ def test_pair_of_two_folders(tmp_path):
     gen = shutil.move(disc / "generator", tmp_path / "gen")
     assert list(read(disc).towers) == ["discriminator"]
     refused("discriminator and a generator, in this", gen, generator=str(disc))
+    bare = shutil.copytree(disc, tmp_path / "bare")
+    (bare / "vocab.txt").unlink()
+    (bare / "tokenizer.json").unlink(missing_ok=True)
+    found = read(bare, generator=str(gen))
+    assert (len(found.towers), found.vocabulary) == (2, None)
     swapped = [*read(disc).vocabulary.tokens[:-2], "zz", "##zz"]
     (gen / "vocab.txt").write_text("\n".join(swapped))
     refused("have different vocabularies", disc, generator=str(gen))

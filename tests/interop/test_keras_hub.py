@@ -162,10 +162,15 @@ def test_round_trip_to_the_bit(tmp_path):
     finally:
         keras.config.set_dtype_policy(policy)
     settings = json.loads((tmp_path / "x" / "tokenizer.json").read_text())
-    settings["config"]["suffix_indicator"] = "@@"
-    (tmp_path / "x" / "tokenizer.json").write_text(json.dumps(settings))
-    with pytest.raises(ValueError, match="suffix_indicator is '@@'"):
-        read(tmp_path / "x")
+    for change, message in (
+        ({"suffix_indicator": "@@"}, "suffix_indicator is '@@'"),
+        ({"split_on_cjk": False}, "split_on_cjk False"),
+        ({"lowercase": False, "strip_accents": True}, "strip_accents without"),
+    ):
+        changed = {**settings, "config": settings["config"] | change}
+        (tmp_path / "x" / "tokenizer.json").write_text(json.dumps(changed))
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "x")
     (tmp_path / "x" / "tokenizer.json").write_text("{")
     with pytest.raises(ValueError, match="x cannot be loaded by keras-hub"):
         read(tmp_path / "x")

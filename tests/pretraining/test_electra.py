@@ -87,11 +87,13 @@ def test_parts_that_do_not_fit_are_refused():
     model = electra()
     good = {"generator": model.generator, "discriminator": model.discriminator}
     unigram = et.pretraining.UnigramGenerator(tiny.VOCAB + 1)
+    other = et.pretraining.TokenPrediction(et.layers.TextEmbedding(tiny.VOCAB, 8))
     for part, message in (
         ({"generator": model.discriminator}, r"pass et\.MaskedLM"),
         ({"generator": unigram}, f"has {tiny.VOCAB + 1} tokens, the discriminator"),
         ({"discriminator": model.detector()}, "instead of a TextEncoder"),
         ({"objective": et.ReplacedTokenDetection}, "instead of a Objective"),
+        ({"objective": other}, "needs the table of the discriminator"),
     ):
         with pytest.raises(ValueError, match=message):
             et.Electra(**{**good, **part})

@@ -26,6 +26,7 @@ class Praise(Task):
     kind = "praise"
     test_splits = ()
     main_metric = "hits"
+    tunes = True
 
     def featurize(self, examples, tokenizer, max_seq_length, *, training=False):
         texts = [example.texts for example in examples]

@@ -181,7 +181,7 @@ def bad(tmp_path, pretrained, **values):
         ({"task": "ner", "data_dir": "."}, "--data_dir and --train, --eval exclude"),
         ({"task": "ner", "label": ["tag"]}, "--task=ner does not read --label:"),
         ({"task": "ner", "pooling": "mean"}, "--task=ner does not read --pooling"),
-        ({"threshold": 0.4}, "does not read --threshold: .* for multilabel"),
+        ({"threshold": 0.4}, "--threshold needs --task=multilabel"),
         ({"train": None}, "needs --train"),
         ({"encoder": "nowhere/encoder.keras"}, "No encoder at nowhere/encoder.keras"),
         ({"max_seq_length": 65}, "--max_seq_length=65 .*exceeds the 64 positions"),
@@ -451,6 +451,12 @@ def test_the_recipe_of_an_encoder_yields_to_flags(flags, expected):
     assert all(line.startswith("recipe of mini: ") for line in said)
     # Before training, because conversion refuses the head.
     assert ("Hugging Face" in "".join(said)) == (values["pooling"] == "mean")
+
+
+def test_flags_that_need_another_one_also_in_python():
+    config = fields.from_flat({"init": "random", "lora_rank": 8}, FinetuneConfig)
+    with pytest.raises(ValueError, match="lora_rank"):
+        finetuning.run(config, print)
 
 
 def test_flags_that_a_probe_does_not_use_are_named(monkeypatch, capsys):

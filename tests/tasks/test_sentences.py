@@ -63,12 +63,15 @@ def test_conllu_skips_ranges_and_empty_nodes(tmp_path):
 def test_tables_hold_lists_or_words_with_spaces(tmp_path):
     rows = [
         {"id": "one", "words": ["a b", "c"], "tags": ["O", "B-x"]},
-        {"id": "two", "words": "d e", "tags": "O O"},
+        {"id": "two", "words": "d e", "tags": ["O ", "O"]},
     ]
     path = write(tmp_path, "x.jsonl", "\n".join(map(json.dumps, rows)))
     first, second = source(path, word="words", tag="tags")("train")
     assert (first.id, first.words, first.tags) == ("one", ("a b", "c"), ("O", "B-x"))
-    assert second.words == ("d", "e")
+    assert (second.words, second.tags) == (("d", "e"), ("O", "O"))
+    path = write(tmp_path, "x.tsv", "d\tB-x \n")
+    (found,) = source(path, tag=1)("train")
+    assert found.tags == ("B-x",)
 
 
 def test_a_word_is_the_same_in_files_tables_and_the_served_model(tmp_path):

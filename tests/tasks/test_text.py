@@ -32,6 +32,10 @@ def test_labels_are_inferred_and_numbers_sorted_as_numbers():
         assert task.prepare(examples(*names[::-1])).labels == names
     with pytest.raises(ValueError, match="nothing to learn"):
         task.prepare(examples("x", "x"))
+    with pytest.raises(ValueError, match="must be strings, got 1"):
+        task.prepare(examples("x", 1))
+    with pytest.raises(ValueError, match="set `pair`"):
+        classification(pair=True).featurize(examples("a"), None, 8)
     with pytest.raises(ValueError, match="has no labels yet"):
         assert task.num_outputs
     with pytest.raises(ValueError, match=r"Example 1 has the label 'bb'.*It has a, b"):
