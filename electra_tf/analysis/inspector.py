@@ -109,7 +109,7 @@ class Inspector:
         """
         pair = self.pair(self.generator)
         ids = self.encode(text, pair.discriminator, pair.generator.encoder)
-        fingerprint = zlib.crc32(text.encode())
+        fingerprint = zlib.crc32(text.encode("utf-8", "replace"))
         row = tf.constant([fingerprint], tf.int64)
         batch = self.mask(self.inputs(ids), row, seed=seed, mask_rate=mask_rate)
         answers = pair.examine(batch, seed=tf.constant([seed, fingerprint % 2**31]))
@@ -151,7 +151,7 @@ class Inspector:
         return self._load("generator", MaskedLM)
 
     def pair(self, generator: keras.Model) -> Electra:
-        """Joins a generator and the detector, with the last sampler of pretraining."""
+        """Joins a generator and the detector, with pretraining's final temperature."""
         flags, detector = self.flags, self.detector
         temperature = flags.get("final_temperature") or flags.get("temperature", 1.0)
         sampler = CategoricalSampler(temperature, flags.get("disallow_correct", False))

@@ -27,10 +27,11 @@ def rates(
         own, size = chosen["value"].to_numpy(), len(chosen)
         mean = own.mean()
         _, cluster = np.unique(chosen["cluster"], return_inverse=True)
-        variance = np.square(np.bincount(cluster, own - mean)).sum() / size**2
+        sums = np.bincount(cluster, own - mean)
+        variance = np.square(sums).sum() / size**2
         trials = sentences = cluster.max() + 1
         # One sentence and constant values have no design effect to estimate.
-        if sentences > 1 and variance > 0:
+        if sentences > 1 and np.abs(sums).max() > 1e-9:
             unbiased = size * (sentences - 1) / ((size - 1) * sentences)
             trials = unbiased * mean * (1 - mean) / variance
             # Few sentences estimate the variance badly.

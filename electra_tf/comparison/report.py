@@ -41,7 +41,7 @@ class Scores:
             each = [self.by_seed(system, name) for name in self.plan.probes]
             return np.mean(each, axis=0)
         rows = (self.store.find(system, seed, column) for seed in self.plan.seeds)
-        return np.array([math.nan if row is None else _score(row) for row in rows])
+        return np.array([math.nan if row is None else probe_score(row) for row in rows])
 
     def all(self, system: str, column: str) -> list[float]:
         """Returns the scores of the seeds that have one."""
@@ -76,13 +76,13 @@ class Scores:
         return values
 
     def baseline(self, column: str) -> float:
-        """Returns the score of the majority baseline, or of chance for pairs."""
-        names = self.plan.probes if column == AVERAGE else [column]
-        known: dict[str, float | None] = {}
-        for row in self.store.rows("probe"):
-            known.setdefault(row["probe"], row["baseline"])
-        values = [known.get(name) for name in names]
-        return math.nan if None in values else fmean(values)
+        """Returns the mean score of the majority baseline, or of chance for pairs."""
+        if column == AVERAGE:
+            return fmean(map(self.baseline, self.plan.probes))
+        # With a part of the training data, it depends on the seed.
+        rows = [row for row in self.store.rows("probe") if row["probe"] == column]
+        values = [row["baseline"] for row in rows if row["seed"] in self.plan.seeds]
+        return math.nan if None in values or not values else fmean(values)
 
     def differences(self, column: str) -> dict[str, statistics.Difference]:
         """Compares systems with the reference, over their common seeds.
@@ -100,7 +100,7 @@ class Scores:
         return differences
 
 
-def _score(row: Row) -> float:
+def probe_score(row: Row) -> float:
     """Returns the score of a probe; diverged seeds count as the baseline."""
     # NaN is null in the file.
     mean, *scores = np.array([row["score"], *row.get("scores", ())], float)

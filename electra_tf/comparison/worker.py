@@ -65,6 +65,9 @@ def run(job: Job, emit: Callable[[Row], None]) -> int:
 def _pretrained(job: Job, part: Mapping[str, Any]) -> Row | None:
     config = fields.from_flat(part["config"], PretrainConfig)
     home = PretrainingFolder(Path(job["folder"]))
+    if not home.has_checkpoint():
+        # The row of a finished run is missing: it starts anew.
+        home.delete(["encoder.keras"])
     if pretraining.run(config, cli.note) == cli.STOPPED:
         return None
     done, steps = max(row["step"] for row in home.metrics()), config.run.num_train_steps

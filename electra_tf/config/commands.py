@@ -32,7 +32,7 @@ class PredictConfig(Group):
         "Table to write, as --input; default: JSON lines on stdout.", only_with="input"
     )
     text: tuple[str, ...] = list_field(
-        "Columns: text; text, text_pair; or question, context; default: these names.",
+        "Columns: text; text, text_pair; or question, context; default: the run's.",
         only_with="input",
     )
     label_separator: str | None = field(
@@ -55,7 +55,7 @@ class EvaluateConfig(Group):
     """
 
     model: str | None = field(
-        "Folder of a finished fine-tuning run, or its model.keras.", required=True
+        "Folder of a finished fine-tuning run, or a saved text model.", required=True
     )
     input: str | None = field(
         "As --eval of fine-tuning: table, .conll(u), SQuAD or GLUE.", required=True
@@ -231,7 +231,7 @@ class ConvertConfig(Group):
         "replaced token detection, discriminator is the encoder without its head."
     )
     pair: bool | None = field(
-        "Whether a fine-tuned Hugging Face model reads pairs. Default: single texts."
+        "Whether a fine-tuned Hugging Face model reads pairs. Default: as exported."
     )
     num_heads: int | None = field(
         "Attention heads of the discriminator, or of a lone generator (google_tf1). "

@@ -192,7 +192,7 @@ def _prepare(
     if foreign := _shards(folder):
         raise UserError(
             f"{folder} holds TFRecord files without a manifest, such as "
-            f"{foreign[0].name}. Give another folder, or allow overwriting."
+            f"{foreign[0].name}. Give another folder, or use `records --overwrite`."
         )
     files.remove(work)
     files.write_json(work / _SETTINGS, settings)
@@ -213,7 +213,7 @@ def _reject_other(
     if differences:
         raise UserError(
             f"{path} holds {kind} made with other settings: {'; '.join(differences)}. "
-            "Give another folder, the same settings, or allow overwriting."
+            "Give another folder, the same settings, or use `records --overwrite`."
         )
 
 

@@ -180,7 +180,7 @@ class WordPiece(tf.Module):
         """Tokenizes in batches; returns the int32 ids of each text."""
         rows = []
         for start in range(0, len(texts), _BATCH):
-            strings = tf.constant(texts[start : start + _BATCH], tf.string)
+            strings = string_tensor(texts[start : start + _BATCH])
             batch = self._tokenize(strings)
             ids, splits = batch.values.numpy(), batch.row_splits.numpy().tolist()
             rows += [ids[a:b] for a, b in itertools.pairwise(splits)]

@@ -149,7 +149,7 @@ class PretrainingFolder:
             self.path,
             settings,
             PretrainConfig,
-            # Commit and time are those of the process that began the run.
+            # Commit and time are those of the latest process.
             (*may_differ, "random_keys", "commit", "written"),
             has_checkpoint=self.has_checkpoint(),
         )
@@ -253,7 +253,20 @@ class PretrainingFolder:
     def delete(self, names: Iterable[str]) -> None:
         """Deletes the outputs of a run that have these names."""
         for name in {*names}.intersection(self.outputs()):
-            files.remove(self.path / name)
+            if name != DATA:
+                files.remove(self.path / name)
+                continue
+            # Other files here are the user's, perhaps also the vocabulary.
+            folder = self.path / DATA
+            words, about = folder / VOCABULARY, folder / "vocab.txt.json"
+            trained = files.read_json(about, {}).get("vocabulary_sha256")
+            own = [*folder.glob("*-of-*.tfrecord"), *map(folder.joinpath, _RECORDS)]
+            if words.is_file() and paths.sha256(words) == trained:
+                own.append(words)
+            for path in own:
+                files.remove(path)
+            if not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def settings_of(flags: Mapping[str, Any], data: PretrainingData) -> dict[str, Any]:

@@ -119,6 +119,9 @@ def read(source: Source) -> Imported:
         task = dataclasses.replace(task, options=options)
     elif may_be_pair and "text_names" not in task.options:
         notes += ("assumed: an example has one text (--pair: two texts)",)
+    if task and task.kind == "regression" and "label_range" not in task.options:
+        where = "electra_tf.label_range in config.json"
+        notes += (f"assumed: labels are from 0 to 1 ({where})",)
     return dataclasses.replace(
         model,
         **{role: towers.get(role) for role in HEAD_SCOPES},
@@ -151,9 +154,14 @@ def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Importe
         tensors.take(OUTPUT_MATRIX), tensors.take(words), equal_nan=True
     ):
         raise UserError(f"{folder}: {OUTPUT_MATRIX} is not the word table, {words}.")
+    tokenizer = tokenizer_files.read_tokenizer(folder)
     task, width = None, sizes.hidden_size
     if with_task and not head:
         task = task_heads.of_hugging_face(tensors, config, width, str(folder))
+    # Of a fine-tuned model, the tokenizer's length is that of the task.
+    own = config.get("electra_tf")
+    if isinstance(own, dict) and isinstance(own.get("trained_length"), int):
+        tokenizer["trained_length"] = own["trained_length"]
     left = sorted(tensors.left)
     unknown = [n for n in left if not n.removeprefix(prefix).startswith(_UNREAD)]
     if unknown:
@@ -163,7 +171,7 @@ def _read_half(source: str, folder: Path, *, with_task: bool = False) -> Importe
         format=NAME,
         source=source,
         **{role: Tower(sizes, encoder, head)},
-        **tokenizer_files.read_tokenizer(folder),
+        **tokenizer,
         not_taken=tuple(left),
         task=task,
     )

@@ -162,12 +162,14 @@ def write_tokenizer(folder: Path, model: Imported) -> None:
     tokenizer.normalizer = _normalizer(model.lower_case, model.strip_accents)
     tokenizer.model.max_input_chars_per_word = MAX_WORD_LENGTH
     tokenizer.save(str(folder / "tokenizer.json"))
+    # A fine-tuned model may read fewer tokens than were trained.
+    task = model.task.options if model.task else {}
     config = {
         "tokenizer_class": "ElectraTokenizer",
         "do_lower_case": model.lower_case,
         "strip_accents": model.lower_case and model.strip_accents,
         "tokenize_chinese_chars": True,
-        "model_max_length": model.trained_length,
+        "model_max_length": task.get("max_seq_length") or model.trained_length,
         **names,
     }
     files.write_json(folder / "tokenizer_config.json", config)

@@ -281,7 +281,10 @@ class TaskData:
         )
         augmented = self.task.augment(self.train)
         arguments = tokenizer, max_seq_length
-        self.train_rows = self.task.featurize(augmented, *arguments, training=True)
+        rows = self.task.featurize(augmented, *arguments, training=True)
+        # A probe holds out a pair together with its swapped copy.
+        example = rows.example % len(self.train)
+        self.train_rows = dataclasses.replace(rows, example=example)
         self.rows = {
             split: self.task.featurize(each, *arguments)
             for split, each in self.examples.items()

@@ -184,6 +184,11 @@ def prepare(
         if first_step:
             _check_step(phases, first_step, store)
         if first_step is None:
+            if folder.has_model("encoder"):
+                raise UserError(
+                    f"{folder.path} holds models without checkpoints: to train again, "
+                    "add --overwrite or name another --model_dir."
+                )
             warm_start.initialize(config, model, data, log)
             first_step = 0
         elif not options.overwrite:

@@ -81,6 +81,8 @@ def encode(
     least = 1 + 2 * len(texts)
     if max_seq_length < least:
         raise UserError(f"max_seq_length is {max_seq_length}; set at least {least}.")
+    # Stacked, since the trimmer reads beyond the end of a shorter batch.
+    texts = tf.unstack(tf.stack(texts), num=len(texts))
     segments = [tokenizer.tokenize(text) for text in texts]
     text = tf.range(segments[0].nrows(tf.int64))
     if long_texts == "windows" and len(segments) == 1:

@@ -1,6 +1,6 @@
 """Text tasks: classification, multi-label classification and regression.
 
-Scores are in percent. Letters: N examples, R rows, B batch, C classes.
+Scores but mse are in percent. Letters: N examples, R rows, B batch, C classes.
 """
 
 from __future__ import annotations
@@ -329,6 +329,11 @@ class MultiLabel(LabeledTask):
 
     def constant(self, train_examples: Examples) -> np.ndarray:
         targets = self.targets(train_examples)
+        if self.main_metric == "macro_f1":
+            return np.ones(targets.shape[1])
+        if self.main_metric == "exact_match":
+            sets, counts = np.unique(targets, axis=0, return_counts=True)
+            return sets[np.argmax(counts)]
         # The best constant for micro F1 is the k most frequent labels, for some k.
         counts = targets.sum(0, dtype=np.float64)
         order = np.argsort(-counts, kind="stable")

@@ -36,7 +36,7 @@ from electra_tf.training.sinks import Sink
 Logs = Mapping[str, Any]
 
 # Message of a run that ``GracefulStop`` ended, after the name of the signal.
-SAVED_AND_STOPPED = "saved and stopped; run the same command again to resume."
+SAVED_AND_STOPPED = "saved and stopped; run the same without --overwrite to resume."
 
 
 def named_callbacks(
@@ -267,6 +267,7 @@ class CheckpointEvery(StepCallback):
         super().__init__(every, first_step=first_step)
         self.store = store
         self.stop = GracefulStop()
+        self._first = first_step
         # Steps before this phase of a run, which its model does not count.
         self._before = 0
 
@@ -283,7 +284,9 @@ class CheckpointEvery(StepCallback):
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         is_restored = False
-        if hasattr(self.model, "step") and not self.model.stop_training:
+        is_complete = self.step == self._first + (self.params.get("steps") or 0)
+        is_complete |= not self.model.stop_training
+        if hasattr(self.model, "step") and is_complete:
             # A callback may have restored earlier weights, and the count with them.
             count = self.step - self._before
             is_restored = int(self.model.step.numpy()) < count

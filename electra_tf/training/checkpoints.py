@@ -77,18 +77,20 @@ class CheckpointStore:
                 # The index comes last: a checkpoint without an index is ignored.
                 for path in sorted(Path(part).iterdir()):
                     if self._writes_here:
+                        files.sync(path)
                         path.replace(self.directory / path.name)
         except (OSError, tf.errors.OpError) as error:
             kept = ", ".join(map(str, self.steps())) or "none"
             raise OSError(
                 f"cannot save the checkpoint of step {step} to {self.directory}: "
                 f"{reason(error)}. Checkpoints still there: {kept}. Free space, then "
-                "start the same command again to resume."
+                "start it again without --overwrite to resume."
             ) from error
         if self._writes_here:
             # For ``tf.train.latest_checkpoint``; before the deletion of its old target.
             state = f'model_checkpoint_path: "{_PREFIX}-{step}"\n'
             files.write_text(self.directory / "checkpoint", state)
+            files.sync(self.directory)
             # Later ones are damaged, since training resumed before them.
             until_now = [each for each in self.steps() if each <= step]
             for old in until_now[: -self._keep]:

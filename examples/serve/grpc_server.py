@@ -50,15 +50,19 @@ class Models(prediction_service_pb2_grpc.PredictionServiceServicer):
         if set(request.inputs) != names:
             message = f"inputs must be {', '.join(sorted(names))}"
             self._refuse(context, "INVALID_ARGUMENT", message)
+        lengths = set()
         for key, given in request.inputs.items():
             shape = [each.size for each in given.tensor_shape.dim]
             rows = shape[0] if shape else 1
+            lengths.add(rows)
             if min(shape, default=1) < 0 or math.prod(shape) > MAX_VALUES:
                 message = f"{key} has the shape {shape}; at most {MAX_VALUES} values"
                 self._refuse(context, "INVALID_ARGUMENT", message)
             if rows > MAX_ROWS:
                 message = f"{key} has {rows} rows; at most {MAX_ROWS}"
                 self._refuse(context, "INVALID_ARGUMENT", message)
+        if len(lengths) > 1:
+            self._refuse(context, "INVALID_ARGUMENT", "inputs have unequal rows")
         try:
             inputs = {key: tf.make_ndarray(x) for key, x in request.inputs.items()}
             outputs = signatures[name](**{k: tf.constant(x) for k, x in inputs.items()})
@@ -77,6 +81,8 @@ class Models(prediction_service_pb2_grpc.PredictionServiceServicer):
 def start(folders: dict[str, str], port: int) -> tuple[grpc.Server, int]:
     """Starts a server; returns it and its port. Port 0 takes a free one."""
     options = [("grpc.max_receive_message_length", MAX_BYTES)]
+    # Otherwise two servers share a port, and clients get answers of either.
+    options.append(("grpc.so_reuseport", 0))
     pool = futures.ThreadPoolExecutor(WORKERS)
     server = grpc.server(pool, options=options)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(

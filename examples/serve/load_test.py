@@ -22,6 +22,8 @@ async def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--requests", type=int, default=400)
     options = parser.parse_args()
+    if not 1 <= options.clients < options.requests:
+        parser.error("give at least one client, and more requests than clients")
     took: list[float] = []
 
     async def client(session: httpx.AsyncClient, count: int) -> None:

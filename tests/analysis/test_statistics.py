@@ -20,6 +20,16 @@ def test_independent_tokens_have_wilsons_interval(right, count):
     assert found == {"group": "x", "count": count, "rate": right / count}
 
 
+@pytest.mark.parametrize(("sentences", "words"), [(10, 6), (2, 3), (2, 2)])
+def test_sentences_of_equal_rates_count_as_trials(sentences, words):
+    """Rounding made their sums differ, and the intervals too narrow."""
+    values = np.arange(sentences * words) % words == 0
+    clusters = np.repeat(np.arange(sentences), words)
+    (found,) = rates(values, np.zeros_like(clusters), clusters)
+    expected = wilson(1 / words, sentences)
+    assert (found["low"], found["high"]) == pytest.approx([*expected])
+
+
 def test_nan_values_are_not_left_out():
     values = pd.Series([1.0, np.nan, 0.0])
     (row,) = statistics.rates(values, np.zeros(3), np.arange(3)).itertuples()

@@ -106,6 +106,20 @@ def test_a_probe_that_diverged_counts_as_the_baseline(store):
     assert len(Scores(plan(), store).all("electra", "cola")) == 3
 
 
+def test_the_baseline_is_the_mean_of_all_seeds(store):
+    """With --train_fraction, it depends on the seed."""
+    row = {"kind": "probe", "system": "mlm", "probe": "cola", "point": 1.0}
+    row |= {"score": 60.0, "scores": [60.0], "metric": "dev accuracy"}
+    for seed in range(3):
+        store.add({**row, "seed": seed, "baseline": 56.0, "failed_seeds": []})
+    store.add({**row, "seed": 9, "baseline": 0.0, "failed_seeds": []})
+    scores = Scores(plan(), store)
+    # Three systems; the untrained one is not in the plan, but of the same tasks.
+    assert 50 < scores.baseline("cola") < 56
+    assert scores.baseline("sst") == 50
+    assert scores.baseline("average") == (scores.baseline("cola") + 50) / 2
+
+
 def test_a_probe_without_a_baseline(tmp_path):
     fill(Store(tmp_path), baseline=math.nan)
     text = markdown(plan(), Store(tmp_path))

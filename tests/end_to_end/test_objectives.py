@@ -1,5 +1,7 @@
 """Combinations that tests/golden and test_systems.py do not train."""
 
+import shutil
+
 import keras
 import pytest
 
@@ -56,4 +58,9 @@ def test_combinations_run_and_are_restored(name, text, tmp_path):
     assert code == 0
     assert f"{tmp_path} is trained to its last step" in "\n".join(said)
     assert "trivial means" in "\n".join(said)
+    assert in_process.rows(tmp_path) == before
+    # It trained again, and emptied the metrics.
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(ValueError, match=r"models without checkpoints.*--overwrite"):
+        in_process.run(text, tmp_path, *arguments)
     assert in_process.rows(tmp_path) == before

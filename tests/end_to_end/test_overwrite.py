@@ -4,6 +4,7 @@ import shutil
 import pytest
 
 from electra_tf import files
+from electra_tf.folders.pretraining import PretrainingFolder
 from tests.end_to_end.in_process import run
 
 pytestmark = pytest.mark.slow
@@ -82,7 +83,9 @@ def test_only_records_go_before_weights_are_read(text, model_dir):
 
 
 def test_overwriting_starts_anew(text, model_dir):
-    (model_dir / "notes.md").write_text("mine")
+    mine = [model_dir / "notes.md", model_dir / "data" / "notes.md"]
+    for path in mine:
+        path.write_text("mine")
     code, said = run(*arguments(text, model_dir, "--overwrite", "--seed=3"))
     assert code == 0
     assert not any("resuming" in line for line in said)
@@ -90,7 +93,14 @@ def test_overwriting_starts_anew(text, model_dir):
     assert json.loads((model_dir / "config.json").read_text())["config"]["seed"] == 3
     manifest = json.loads((model_dir / "data" / "manifest.json").read_text())
     assert manifest["settings"]["seed"] == 3
-    assert (model_dir / "notes.md").read_text() == "mine"
+    assert all(path.read_text() == "mine" for path in mine)
+    # A vocabulary that was not trained here is the user's.
+    words = model_dir / "data" / "vocab.txt"
+    words.write_text(words.read_text() + "mine\n")
+    PretrainingFolder(model_dir).delete(["data"])
+    assert {*words.parent.iterdir()} >= {words, mine[1]}
+    assert not (words.parent / "manifest.json").exists()
+    assert not list(words.parent.glob("*.tfrecord"))
 
 
 def test_a_dry_run_says_what_it_would_delete(text, model_dir):

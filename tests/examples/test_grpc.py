@@ -59,6 +59,11 @@ def rows_of_ids(values):
     return {"signature": "ids", **dict.fromkeys(inputs, values.astype(np.int32))}
 
 
+def unequal_rows():
+    asked = rows_of_ids(np.ones([2, 4]))
+    return {**asked, "segment_ids": np.zeros([1, 4], np.int32)}
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "said"),
     [
@@ -69,6 +74,7 @@ def rows_of_ids(values):
         ({"text": ["a" * 300_000]}, "RESOURCE_EXHAUSTED", "larger than max"),
         ({"text": ["a"] * 65}, "INVALID_ARGUMENT", "text has 65 rows; at most 64"),
         ({"text": "a"}, "INVALID_ARGUMENT", ""),
+        (unequal_rows(), "INVALID_ARGUMENT", "unequal rows"),
         (rows_of_ids(np.ones([1, 9999])), "INVALID_ARGUMENT", ""),
         (rows_of_ids(np.full([1, 2], 2**30)), "INVALID_ARGUMENT", ""),
     ],

@@ -110,6 +110,9 @@ def test_out_to_transformers_and_back(kind, tmp_path, monkeypatch):
     task = TASKS[kind]
     model = saved(tmp_path / "run", task)
     run(tmp_path / "run", tmp_path / "hf", "--format=hugging_face")
+    about = FinetuningFolder(tmp_path / "run").about()
+    told = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert told["model_max_length"] == about["max_seq_length"] < about["trained_length"]
     load = getattr(transformers, CLASSES[kind]).from_pretrained
     loaded, report = load(tmp_path / "hf", output_loading_info=True)
     assert not any(report.values()), report
@@ -130,6 +133,7 @@ def test_out_to_transformers_and_back(kind, tmp_path, monkeypatch):
     back = FinetuningFolder(tmp_path / "back")
     assert_equal(logits(kind, back.load(), task), wanted)
     assert back.about()["text_names"] == list(task.text_names)
+    assert back.about()["trained_length"] == about["trained_length"]
     if kind == "multilabel":
         assert (back.about()["kind"], back.about()["labels"]) == (kind, ["toxic"])
         assert back.about()["threshold"] == 0.3
@@ -139,6 +143,9 @@ def test_out_to_transformers_and_back(kind, tmp_path, monkeypatch):
         texts = {"text": "the movie is bad", "text_pair": "a fine book"}
         (answer,) = Predictor(str(back.path))([texts])
         assert "score" in answer
+        path = tmp_path / "hf" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"electra_tf": None}))
+        assert "labels are from 0 to 1" in run(tmp_path / "hf", tmp_path / "unknown")
     if kind == "question_answering":
         texts = {"question": "what is bad", "context": "the movie is bad"}
         (answer,) = Predictor(str(back.path))([texts])
@@ -207,6 +214,8 @@ def test_other_formats_and_the_encoder_alone(mood, tmp_path):
 def test_configs_that_do_not_fit_their_head_are_refused(mood, tmp_path):
     folder, _ = mood
     run(folder, tmp_path / "hf", "--format=hugging_face")
+    run(tmp_path / "hf", tmp_path / "alone", "--only=discriminator")
+    assert fine_tuning_start(tmp_path / "alone").trained_length == 32
     path = tmp_path / "hf" / "config.json"
     config = json.loads(path.read_text())
     for change, said in (

@@ -36,6 +36,15 @@ def test_splits_that_a_benchmark_folder_lacks_are_logged(tmp_path):
     assert not any("left out" in line for line in said)
 
 
+def test_swapped_pairs_are_held_out_together(tmp_path):
+    """The strength of a probe was chosen on pairs that it was trained on."""
+    lines = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "1\t5\t6\tgood\tbad"
+    for split in ("train", "dev"):
+        write(tmp_path / f"{split}.tsv", *lines, "0\t5\t6\tmovie\tbook")
+    data, _ = read(task="mrpc", data_dir=str(tmp_path), pair_doubling=True)
+    assert data.train_rows.example.tolist() == [0, 1, 0, 1]
+
+
 def test_labels_come_from_the_whole_table(tmp_path):
     # The only example of a label may be in training, held-out or discarded rows.
     for at in range(10):

@@ -232,7 +232,8 @@ def test_the_best_trains_on_all_and_evaluation_decides_nothing(
     assert "`--search`" in (folder / "model_card.md").read_text()
     # The same run, with the best hyperparameters as flags.
     best = stored["best"]
-    flags = {"search": (), **best}
+    default = config().search.search_trials
+    flags = {"search": (), "search_trials": default, **best}
     other, _ = run(values, tmp_path / "plain", **flags)
     assert report["seeds"] == other["seeds"]
     assert_same_models(folder, tmp_path / "plain")

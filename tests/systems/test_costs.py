@@ -185,10 +185,13 @@ def test_parameters_are_those_of_the_model(sharing, objective):
 def test_networks_that_no_machine_holds_are_refused():
     """The check precedes building, which would exhaust memory."""
     huge = ("hidden_size", "num_layers", "intermediate_size", "max_positions")
-    for name in (*huge, "vocab_size"):
-        config = config_of(**{name: 10**12 if name != "num_layers" else 10**8})
+    cases = [
+        (config_of(**{name: 10**12 if name != "num_layers" else 10**8}), V)
+        for name in huge
+    ]
+    for config, vocab_size in (*cases, (config_of(), 10**12)):
         with pytest.raises(ValueError, match=r"need [\d,]+ GB, and this machine has"):
-            costs.check_fits(config, config.data.vocab_size)
+            costs.check_fits(config, vocab_size)
     costs.check_fits(config_of(), V)
 
 

@@ -86,10 +86,20 @@ def test_rows_need_room_for_a_token_of_each_text():
             encode_texts(common.tokenizer(), texts, least - 1)
 
 
+def test_batches_of_unequal_sizes_are_refused():
+    """The trimmer of TensorFlow Text reads memory of others."""
+    for sizes in ((2, 1), (1, 2)):
+        texts = [tf.constant(["good"] * size) for size in sizes]
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            encode(common.tokenizer(), texts, 16)
+
+
 def test_lone_surrogates_are_dropped():
     texts = [("good \ud800 movie",), ("good movie",)]
     ids = encode_texts(common.tokenizer(), texts, 16).inputs["input_ids"]
     assert ids[0].tolist() == ids[1].tolist()
+    broken, whole = common.tokenizer().encode([text for (text,) in texts])
+    assert broken.tolist() == whole.tolist()
 
 
 def reference_windows(pieces, room):

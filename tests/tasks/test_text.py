@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -104,6 +105,13 @@ def test_multilabel_targets_scores_and_baseline(tmp_path):
     assert written[1].split("\t")[:3] == ["0", "x|y", "x"]
     # The best constant prediction is {x}: F1 = 2 * 2 / (4 + 4).
     assert task.baseline(data, data)["micro_f1"] == pytest.approx(50)
+    # The other best constants: all labels, and the most common set.
+    for metric in ("macro_f1", "exact_match"):
+        own = dataclasses.replace(task, main_metric=metric)
+        constants = itertools.product([0.0, 1.0], repeat=3)
+        every = (own.compare(np.array([x] * 4), own.gold(data)) for x in constants)
+        best = max(scores[metric] for scores in every)
+        assert own.baseline(data, data)[metric] == pytest.approx(best)
     # The mean binary cross-entropy per label.
     logits = np.array([[1.0, -2.0, 0.5]])
     loss = float(task.loss("sum")(np.ones([1, 3]), logits))

@@ -168,6 +168,24 @@ def test_weights_restored_at_the_end_are_the_last_checkpoint():
     assert saved == [(6, 2, False), (9, 5, False), (9, 5, True)]
 
 
+def test_weights_restored_by_a_stop_at_the_last_step_are_its_checkpoint():
+    class Stop(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            self.model.step.assign(2)
+            self.model.stop_training = True
+
+    model, saved, store = make_model(), [], Store()
+    model.step = tf.Variable(0)
+    count = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: model.step.assign_add(1)
+    )
+    store.save = lambda step: saved.append((step, int(model.step)))
+    batches = numbered(1, 5)
+    callbacks = [count, Stop(), cb.CheckpointEvery(store, 3, first_step=4)]
+    model.fit(batches, steps_per_epoch=5, verbose=0, callbacks=callbacks)
+    assert saved == [(6, 2), (9, 5), (9, 5)]
+
+
 class Store:
     def __init__(self):
         self.saved = []
